@@ -1,0 +1,33 @@
+"""Every YAML file as a validated, frozen model; the only home of defaults.
+
+`base` holds what all models share, `fleet` the devices, `router` the policy and its objective.
+"""
+
+from olp_ray.config.base import Mode, Model, load_yaml, nearest, validate
+from olp_ray.config.fleet import DeviceConfig, FleetConfig
+from olp_ray.config.router import (
+    DEFAULT_THRESHOLDS,
+    PRESETS,
+    ObjectiveConfig,
+    OnlineLPConfig,
+    Preset,
+    RouterConfig,
+    online_lp_settings,
+)
+
+__all__ = [
+    "DEFAULT_THRESHOLDS",
+    "PRESETS",
+    "DeviceConfig",
+    "FleetConfig",
+    "Mode",
+    "Model",
+    "ObjectiveConfig",
+    "OnlineLPConfig",
+    "Preset",
+    "RouterConfig",
+    "load_yaml",
+    "nearest",
+    "online_lp_settings",
+    "validate",
+]

@@ -1,0 +1,144 @@
+"""The policy, its objective and its constants; where presets and defaults of the router live."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Self
+
+from pydantic import Field, model_validator
+
+from olp_ray.config.base import Count, Mode, Model, NotNegative, Positive, nearest
+from olp_ray.core.policies.settings import OnlineLPSettings, PolicySettings, RouterLimits
+from olp_ray.core.types import Objective
+from olp_ray.errors import ConfigError
+
+
+class ObjectiveConfig(Model):
+    """Six weights and two thresholds (seconds; periods in period mode). None takes the preset's value."""
+
+    throughput: NotNegative | None = None
+    e2e: NotNegative | None = None
+    ttft: NotNegative | None = None
+    qps: NotNegative | None = None
+    tail_e2e: NotNegative | None = None
+    tail_ttft: NotNegative | None = None
+    e2e_threshold_s: Positive | None = None
+    ttft_threshold_s: Positive | None = None
+
+
+class OnlineLPConfig(Model):
+    """Overrides of the online LP's constants; what is None follows from the thresholds (see `online_lp_settings`)."""
+
+    bucket_s: Positive | None = None
+    horizon_s: Positive | None = None
+    lookahead_s: Positive | None = None
+    update_s: Positive | None = None
+    reward_window_s: Positive | None = None
+    urgency_s: Positive | None = None
+    gate_horizon_s: Positive | None = None
+    max_wait_s: Positive | None = None
+    rounds: Count = 2
+    batch: Count = 64
+    learning_rate: Positive = 0.1
+    regular_price: NotNegative = 0.02
+    level_ratio: Annotated[float, Field(gt=1)] = 1.1
+    guard: Annotated[float, Field(ge=0, le=1)] = 0.7
+    gate_scale: NotNegative = 0.7
+    gate_off: NotNegative = 0.02
+    history: Count = 512
+    rate_window: Count = 200
+    min_arrivals: Count = 8
+    max_wait_length_factor: NotNegative = 0.0
+    max_wait_exempt_share: Annotated[float, Field(ge=0, lt=1)] | None = None
+    remaining_quantile: Annotated[float, Field(gt=0, lt=1)] = 0.7
+    reservation: bool = True
+    shed: bool | None = None
+
+
+class Preset(Model):
+    """A named objective: weights as ratios, and how its starvation bound is set."""
+
+    weights: tuple[NotNegative, NotNegative, NotNegative, NotNegative, NotNegative, NotNegative]
+    shed: bool
+    doc: str
+
+
+PRESETS: dict[str, Preset] = {
+    "balanced": Preset(weights=(0, 1, 1, 0.1, 1, 1), shed=False, doc="a bit of everything; the default"),
+    "e2e": Preset(weights=(0, 1, 1, 0, 0, 0), shed=False, doc="lowest mean end-to-end latency"),
+    "attainment": Preset(weights=(0, 0, 0, 0.01, 1, 1), shed=True, doc="most requests inside both thresholds"),
+}
+
+DEFAULT_THRESHOLDS: dict[Mode, tuple[float, float]] = {"timed": (15.0, 2.0), "period": (500.0, 49.0)}
+
+
+class RouterConfig(Model):
+    """The policy and its objective."""
+
+    policy: str = "online_lp"
+    preset: str = "balanced"
+    objective: ObjectiveConfig = ObjectiveConfig()
+    online_lp: OnlineLPConfig = OnlineLPConfig()
+    queue_size: Count | None = None
+    retry_after_s: Positive = 1.0
+
+    @model_validator(mode="after")
+    def _known(self) -> Self:
+        if self.preset not in PRESETS:
+            raise ValueError(f"preset {self.preset!r} is unknown{nearest(self.preset, PRESETS)}")
+        return self
+
+    def with_policy(self, text: str) -> Self:
+        """This config with `NAME` or `NAME:preset` as the policy. Raises `ConfigError` for an unknown name."""
+        from olp_ray.core.policies import POLICIES
+
+        name, _, preset = text.partition(":")
+        if name not in POLICIES:
+            raise ConfigError(f"policy {name!r} is unknown{nearest(name, POLICIES)}")
+        if preset and preset not in PRESETS:
+            raise ConfigError(f"policy {text!r}: preset {preset!r} is unknown{nearest(preset, PRESETS)}")
+        return self.model_copy(update={"policy": name, "preset": preset or self.preset})
+
+    def limits(self) -> RouterLimits:
+        return RouterLimits(self.queue_size, self.retry_after_s)
+
+    def core_objective(self, mode: Mode) -> Objective:
+        """The preset's weights with the overrides of `objective`."""
+        names = ("throughput", "e2e", "ttft", "qps", "tail_e2e", "tail_ttft")
+        weights = dict(zip(names, PRESETS[self.preset].weights, strict=True))
+        thresholds = dict(zip(("e2e_threshold_s", "ttft_threshold_s"), DEFAULT_THRESHOLDS[mode], strict=True))
+        given = {k: v for k, v in self.objective.model_dump().items() if v is not None}
+        return Objective(**{**weights, **thresholds, **given})
+
+    def settings(self, mode: Mode) -> PolicySettings:
+        objective = self.core_objective(mode)
+        shed = PRESETS[self.preset].shed
+        return PolicySettings(objective, online_lp_settings(self.online_lp, objective, mode, shed))
+
+
+def online_lp_settings(config: OnlineLPConfig, objective: Objective, mode: Mode, shed: bool) -> OnlineLPSettings:
+    """Constants for the period model as measured there; in seconds as ratios of the thresholds."""
+    e2e_s, ttft_s = objective.e2e_threshold_s, objective.ttft_threshold_s
+    if mode == "period":
+        derived = {
+            "bucket_s": 16.0,
+            "horizon_s": 2048.0,
+            "lookahead_s": 1024.0,
+            "reward_window_s": 2048.0,
+            "urgency_s": 10.0,
+            "gate_horizon_s": 50.0,
+        }
+    else:
+        derived = {
+            "bucket_s": ttft_s / 3,
+            "horizon_s": 4 * e2e_s,
+            "lookahead_s": 2 * e2e_s,
+            "reward_window_s": 4 * e2e_s,
+            "urgency_s": ttft_s / 5,
+            "gate_horizon_s": ttft_s,
+        }
+    derived["max_wait_s"] = 4 * e2e_s
+    derived["max_wait_exempt_share"] = 0.01
+    given = {k: v for k, v in config.model_dump().items() if v is not None}
+    merged: dict[str, Any] = {"shed": shed, **derived, **given}
+    merged.setdefault("update_s", merged["bucket_s"] / 2)
+    return OnlineLPSettings(**merged)

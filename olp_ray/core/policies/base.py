@@ -1,0 +1,79 @@
+"""What a policy is: the protocol, what it may look at, and what it returns. No policy lives here.
+
+A policy is told everything through its view and changes nothing but its own state: the router commits decisions.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from olp_ray.core.ledger import Ledger
+
+from olp_ray.core.queue import WaitingQueue
+from olp_ray.core.types import (
+    Assign,
+    AssignmentKey,
+    Decision,
+    Objective,
+    PricesReady,
+    PriceWork,
+    Request,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """A request that finished, with the length that it turned out to have."""
+
+    request: Request
+    output_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What a policy sees in one step; nothing in it may be changed. waiting is in order (arrival_s, id)."""
+
+    waiting: WaitingQueue
+    ledger: Ledger
+    arrivals: tuple[Request, ...]
+    completions: tuple[Completion, ...]
+    prices: tuple[PricesReady, ...]
+
+    def assign(self, waiting_index: int, device_index: int) -> Assign:
+        """Release waiting[waiting_index] to the ledger's device device_index, now."""
+        entry = self.waiting[waiting_index]
+        device = self.ledger.devices[device_index]
+        key = AssignmentKey(entry.request.id, entry.request.stage, device.id, device.incarnation, entry.attempt)
+        return Assign(key, entry.request)
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyStep:
+    decisions: tuple[Decision, ...] = ()
+    price_work: PriceWork | None = None
+    next_wake_s: float = math.inf
+
+
+class Policy(Protocol):
+    """A routing rule. holding says whether it keeps requests in the central queue until they can start.
+
+    `step` is called once per `Router.handle`, also when nothing waits. `snapshot` returns a dict of plain values and
+    arrays that `restore` of a newly built policy of the same name takes back.
+    """
+
+    name: str
+    holding: bool
+
+    def step(self, view: View, now_s: float, rng: np.random.Generator) -> PolicyStep: ...
+
+    def reconfigure(self, objective: Objective) -> None: ...
+
+    def snapshot(self) -> dict[str, Any]: ...
+
+    def restore(self, state: Mapping[str, Any]) -> None: ...
+
+    def explain(self, view: View, now_s: float) -> tuple[Mapping[str, Any], ...]: ...

@@ -1,0 +1,56 @@
+"""Numbers that policies are built from. No defaults live here: `olp_ray.config` holds them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from olp_ray.core.types import Objective
+
+
+@dataclass(frozen=True, slots=True)
+class OnlineLPSettings:
+    """Constants of the online LP; symbols are those of docs/policies.md.
+
+    Times are in seconds of the driver's clock: in the period model one period is 1 s.
+    """
+
+    bucket_s: float  # D: price bucket
+    horizon_s: float  # H: how far prices reach
+    lookahead_s: float  # La: sampled future arrivals start within this
+    update_s: float  # U: time between price updates; divides bucket_s
+    rounds: int  # K: gradient steps per update
+    batch: int  # history samples per round, and at most as many waiting requests
+    learning_rate: float  # eta
+    reward_window_s: float  # W
+    urgency_s: float  # tau
+    regular_price: float  # eps0: share of the uncongested price in every request's cost
+    level_ratio: float  # ranks within this ratio are equal and go by arrival
+    guard: float  # devices below this utilisation are not protected by the gate
+    gate_scale: float  # f = gate_scale * share of the reward that deadlines make
+    gate_horizon_s: float
+    gate_off: float  # no gate at or below this f
+    history: int  # arrivals remembered
+    rate_window: int  # arrivals that the rate estimate spans
+    min_arrivals: int  # prices stay 0 before this many arrivals
+    max_wait_s: float  # X
+    max_wait_length_factor: float  # kappa
+    max_wait_exempt_share: float  # eps: the largest requests by volume do not go first
+    remaining_quantile: float  # residents are planned at this conditional quantile of their remaining length
+    reservation: bool
+    shed: bool  # reject a request whose last deadline has passed
+
+
+@dataclass(frozen=True, slots=True)
+class PolicySettings:
+    """Everything that any policy may be built from."""
+
+    objective: Objective
+    online_lp: OnlineLPSettings
+
+
+@dataclass(frozen=True, slots=True)
+class RouterLimits:
+    """Bounds that hold for every policy. queue_size None is unbounded."""
+
+    queue_size: int | None
+    retry_after_s: float

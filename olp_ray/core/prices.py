@@ -1,0 +1,398 @@
+"""Shadow prices of a block of devices: gradient steps in, prefix tables out, and nothing else.
+
+A `PriceBlock` knows prices, and only of its own devices. Which requests are sampled, what they are worth, what is
+occupied, and what the prices are used for is the router's business. The same object runs inline and in an actor, and
+gives the same bits for every way of cutting a fleet into blocks: device is the leading axis, sums run over the last
+axis or through `bincount` in sample order, and only `pick_winners` looks across blocks.
+
+Notation
+    symbol      meaning                                           shape         unit           paper
+    G, N, S     devices, buckets, samples of a round
+    D           bucket length                                                   s              one period
+    p           price per bucket of one slot / one KV token       (G, 2, N)     reward per s   p_{g,k}^bat, p_{g,k}^mem
+    C           integral of a price from 0                        (N + 1,)
+    t0, L       start and length of a life on a device            (G, S, 4)     s              k, o-hat
+    tau         seconds per decode iteration                      (G,)          s              1
+    x           relative excess demand                            (G, 2, N)                    -g-hat of eq. 8
+    pi0         reward that arrives per second and device                       reward per s
+
+Source: eq. 8 and 10 of the paper with re-timed history columns: each sample stands for a future arrival.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from enum import IntEnum
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from olp_ray.core.types import PricesReady, PriceWork
+from olp_ray.errors import PriceError, SnapshotError
+
+DELAY_BUCKETS = np.array([0.0, 1.0, 2.0, 4.0])
+PRICE_CAP = 5.0  # no price exceeds PRICE_CAP * pi0 / capacity
+
+SLOT_PRICE, KV_PRICE, SLOT_INTEGRAL, KV_INTEGRAL, TIMED_KV_INTEGRAL = range(5)
+
+
+class PriceScalars(NamedTuple):
+    """The scalars of one update, as floats."""
+
+    bucket_s: float
+    learning_rate: float
+    base_price: float  # pi0
+    rotation: float  # device index that goes first in ties
+    device_count: float  # G of the whole fleet
+    lookahead_buckets: float  # gradient steps touch only these; beyond, the mean of their second half
+    grid: float
+    next_grid: float
+
+
+class SampleColumn(IntEnum):
+    """Columns of `PriceWork.samples`."""
+
+    START_S = 0
+    PROMPT_TOKENS = 1
+    OUTPUT_TOKENS = 2
+    WEIGHT = 3
+    ROUND = 4
+
+
+class PerDevice(NamedTuple):
+    """Rows of one block's devices out of a `PriceWork`."""
+
+    occupied: np.ndarray
+    capacity: np.ndarray
+    step_s: np.ndarray
+    accepted: np.ndarray
+
+
+class Bids(NamedTuple):
+    """Best offer of one block for each sample of a round: shapes (S,). A larger margin wins, then the smaller delay
+    index, then the smaller rotated device index."""
+
+    margin: np.ndarray
+    delay: np.ndarray
+    rotated: np.ndarray
+
+
+class Winners(NamedTuple):
+    """Fleet index of the device that takes each sample (-1: none) and the delay index, shapes (S,)."""
+
+    device: np.ndarray
+    delay: np.ndarray
+
+
+def pick_winners(bids: Sequence[Bids], scalars: np.ndarray) -> Winners:
+    """The argmax across blocks. Only margins above 0 win."""
+    terms = PriceScalars(*scalars)
+    margin, delay, rotated = (np.stack(column) for column in zip(*bids, strict=True))
+    order = np.lexsort((rotated, delay, -margin), axis=0)[0]
+    columns = np.arange(margin.shape[1])
+    device = (rotated[order, columns] + int(terms.rotation)) % int(terms.device_count)
+    return Winners(np.where(margin[order, columns] > 0, device, -1), delay[order, columns])
+
+
+def build_tables(prices: np.ndarray, bucket_s: float) -> np.ndarray:
+    """Prefix tables (G, 5, N + 1) of prices (G, 2, N): both prices (last one repeated), the integrals of p_slot and
+    p_kv from 0, and of u * p_kv(u)."""
+    devices, _, buckets = prices.shape
+    tables = np.zeros((devices, 5, buckets + 1))
+    tables[:, :2, :-1] = prices
+    tables[:, :2, -1] = prices[:, :, -1]
+    edges = np.arange(buckets + 1) * bucket_s
+    np.cumsum(prices * bucket_s, axis=2, out=tables[:, SLOT_INTEGRAL : KV_INTEGRAL + 1, 1:])
+    half_squares = (edges[1:] ** 2 - edges[:-1] ** 2) / 2
+    np.cumsum(prices[:, 1] * half_squares, axis=1, out=tables[:, TIMED_KV_INTEGRAL, 1:])
+    return tables
+
+
+def shift_prices(prices: np.ndarray, buckets: int) -> np.ndarray:
+    """Prices (..., N) moved towards now by this many buckets; the last price is repeated."""
+    size = prices.shape[-1]
+    index = np.minimum(np.arange(size) + max(buckets, 0), size - 1)
+    return prices[..., index]
+
+
+def life_cost(
+    tables: np.ndarray,
+    bucket_s: float,
+    start_s: np.ndarray,
+    prompt_tokens: np.ndarray,
+    life_s: np.ndarray,
+    step_s: np.ndarray,
+) -> np.ndarray:
+    """Price of holding one slot and a growing KV cache from start_s for life_s, in O(1) per pair (eq. 10).
+
+    tables is (G, 5, N + 1); the other arrays broadcast to (G, ...) with step_s of shape (G, 1, ...). The KV cache is
+    prompt_tokens at the start and grows by one token per step_s.
+    """
+    slot_0, kv_0, timed_0 = _integrals(tables, bucket_s, start_s)
+    slot_1, kv_1, timed_1 = _integrals(tables, bucket_s, start_s + life_s)
+    kv = kv_1 - kv_0
+    growth = (timed_1 - timed_0 - start_s * kv) / step_s
+    return (slot_1 - slot_0) + prompt_tokens * kv + growth
+
+
+def _integrals(tables: np.ndarray, bucket_s: float, t: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Integrals from 0 to t of p_slot, p_kv and u * p_kv(u); beyond the last bucket its price goes on."""
+    devices, rows, width = tables.shape
+    t = np.broadcast_to(t, (devices, *t.shape[1:]))
+    bucket = np.minimum(t / bucket_s, width - 1).astype(np.int64)
+    offset = (np.arange(devices) * (rows * width)).reshape(-1, *([1] * (t.ndim - 1)))
+    at = bucket + offset
+    flat = tables.ravel()
+    edge = bucket * bucket_s
+    kv_price = flat.take(at + KV_PRICE * width)
+    beyond = t - edge
+    slot = flat.take(at + SLOT_INTEGRAL * width) + flat.take(at + SLOT_PRICE * width) * beyond
+    kv = flat.take(at + KV_INTEGRAL * width) + kv_price * beyond
+    timed = flat.take(at + TIMED_KV_INTEGRAL * width) + kv_price * (beyond * (t + edge) / 2)
+    return slot, kv, timed
+
+
+class PriceBlock:
+    """Prices of the devices with these fleet indices, over `buckets` buckets.
+
+    One update is `begin`, then for each round `best` and `accept`, then `finish`. What an update computes stays a
+    draft until the next `begin` says that the router accepted it: an update that came too late leaves no trace.
+    """
+
+    def __init__(self, device_indices: Sequence[int], prices: np.ndarray, grid: int) -> None:
+        self.device_indices = np.asarray(device_indices, dtype=np.int64)
+        self._prices = _checked_prices(prices, len(self.device_indices)).copy()
+        self._grid = grid
+        self._draft: np.ndarray | None = None
+        self._draft_id = -1
+        self._draft_grid = grid
+
+    def begin(
+        self,
+        update_id: int,
+        scalars: np.ndarray,
+        per_device: PerDevice,
+        samples: np.ndarray,
+        value: np.ndarray,
+    ) -> None:
+        """Open update `update_id` on per_device rows of this block's devices; see `PriceWork` for shapes.
+
+        Raises `PriceError` when a shape is wrong or a number is not finite (value may be -inf: may not run here).
+        """
+        devices, _, buckets = self._prices.shape
+        for name, array in (("occupied", per_device.occupied), ("capacity", per_device.capacity)):
+            if array.shape != (devices, 2, buckets) or not np.isfinite(array).all():
+                raise PriceError(f"{name}: expected finite {(devices, 2, buckets)}, got shape {array.shape}")
+        if samples.ndim != 2 or samples.shape[1] != len(SampleColumn) or not np.isfinite(samples).all():
+            raise PriceError(f"samples: expected finite (S, {len(SampleColumn)}), got shape {samples.shape}")
+        if value.shape not in ((len(samples), 4, 1), (len(samples), 4, devices)) or np.isnan(value).any():
+            raise PriceError(f"value: expected ({len(samples)}, 4, 1 or {devices}), got shape {value.shape}")
+        self._settle(per_device.accepted)
+        self._terms = PriceScalars(*scalars)
+        self._update_id = update_id
+        self._per_device = per_device
+        self._samples = samples
+        self._value = value
+        rotated = (self.device_indices - int(self._terms.rotation)) % int(self._terms.device_count)
+        self._rotated_order = np.argsort(rotated, kind="stable")
+        self._rotated = rotated[self._rotated_order]
+        self._draft = shift_prices(self._prices, int(self._terms.grid) - self._grid)
+
+    def best(self, round_index: int) -> Bids:
+        """This block's best (margin, delay, rotated device) for each sample of the round, at the draft prices."""
+        self._in_round = np.flatnonzero(self._samples[:, SampleColumn.ROUND] == round_index)
+        rows = self._samples[self._in_round]
+        terms, order = self._terms, self._rotated_order
+        step_s = self._per_device.step_s[order][:, None, None]
+        start_s = rows[:, SampleColumn.START_S][None, :, None] + DELAY_BUCKETS * terms.bucket_s
+        life_s = rows[:, SampleColumn.OUTPUT_TOKENS][None, :, None] * step_s
+        prompt = rows[:, SampleColumn.PROMPT_TOKENS][None, :, None]
+        tables = build_tables(self._open_draft()[order], terms.bucket_s)
+        cost = life_cost(tables, terms.bucket_s, start_s, prompt, life_s, step_s)
+        value = self._value[self._in_round].transpose(2, 0, 1)
+        margin = (value if value.shape[0] == 1 else value[order]) - cost
+        by_sample = np.ascontiguousarray(margin.transpose(1, 2, 0)).reshape(len(rows), -1)
+        choice = by_sample.argmax(axis=1)
+        delay, column = np.divmod(choice, len(order))
+        return Bids(by_sample[np.arange(len(rows)), choice], delay, self._rotated[column])
+
+    def accept(self, winners: Winners) -> None:
+        """Add the samples that this block's devices won to the demand, and take one projected gradient step."""
+        terms = self._terms
+        draft = self._open_draft()
+        demand = self._demand(winners)
+        capacity = self._per_device.capacity
+        free = np.maximum(1.0 - self._per_device.occupied / capacity, 0.0)
+        excess = demand / capacity - free
+        ceiling = PRICE_CAP * terms.base_price / capacity
+        stepped = np.clip(draft + terms.learning_rate * (terms.base_price / capacity) * excess, 0.0, ceiling)
+        ahead = min(int(terms.lookahead_buckets), stepped.shape[2])
+        stepped[:, :, ahead:] = np.ascontiguousarray(stepped[:, :, ahead // 2 : ahead]).mean(axis=2)[:, :, None]
+        self._draft = stepped
+
+    def finish(self) -> np.ndarray:
+        """Prefix tables (G, 5, N + 1) of the draft prices on the grid of the next update."""
+        terms = self._terms
+        self._draft = shift_prices(self._open_draft(), int(terms.next_grid - terms.grid))
+        self._draft_id, self._draft_grid = self._update_id, int(terms.next_grid)
+        return build_tables(self._draft, terms.bucket_s)
+
+    def shift(self, buckets: int) -> None:
+        """Move the settled prices towards now by this many buckets."""
+        self._prices = shift_prices(self._prices, buckets)
+        self._grid += buckets
+
+    def snapshot(self) -> dict[str, Any]:
+        """The settled prices and their grid, as plain values."""
+        return {
+            "version": 1,
+            "device_indices": self.device_indices.tolist(),
+            "prices": self._prices.copy(),
+            "grid": self._grid,
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Take a `snapshot` back. Raises `SnapshotError` when it is of other devices or another version."""
+        if state.get("version") != 1 or state.get("device_indices") != self.device_indices.tolist():
+            raise SnapshotError(
+                f"price snapshot of version {state.get('version')} for devices {state.get('device_indices')}; "
+                f"expected version 1 for {self.device_indices.tolist()}"
+            )
+        self._prices = _checked_prices(state["prices"], len(self.device_indices)).copy()
+        self._grid, self._draft, self._draft_id = int(state["grid"]), None, -1
+
+    def _settle(self, accepted: np.ndarray) -> None:
+        if self._draft is not None and self._draft_id >= 0 and (accepted == self._draft_id).all():
+            self._prices, self._grid = self._draft, self._draft_grid
+        self._draft, self._draft_id = None, -1
+
+    def _open_draft(self) -> np.ndarray:
+        if self._draft is None:
+            raise PriceError("no update is open: call begin first")
+        return self._draft
+
+    def _demand(self, winners: Winners) -> np.ndarray:
+        """Mean slots and KV tokens (G, 2, N) that the won samples hold in each bucket.
+
+        A life is a ramp that starts at t0 minus one that starts at t1; a ramp's bucket means have a constant second
+        difference after its second bucket, so a few entries and two running sums give all buckets.
+        """
+        devices, _, buckets = self._prices.shape
+        local = np.full(int(self._terms.device_count) + 1, -1, dtype=np.int64)
+        local[self.device_indices] = np.arange(devices)
+        device = local[winners.device]
+        mine = np.flatnonzero((winners.device >= 0) & (device >= 0))
+        rows = self._samples[self._in_round[mine]]
+        device = device[mine]
+        step = self._per_device.step_s[device] / self._terms.bucket_s
+        life = rows[:, SampleColumn.OUTPUT_TOKENS] * step
+        start = rows[:, SampleColumn.START_S] / self._terms.bucket_s + DELAY_BUCKETS[winners.delay[mine]]
+        prompt, weight = rows[:, SampleColumn.PROMPT_TOKENS], rows[:, SampleColumn.WEIGHT]
+        demand = np.zeros((devices, 2, buckets))
+        for sign, at, level in ((1.0, start, prompt), (-1.0, start + life, prompt + life / step)):
+            bucket = np.minimum(at.astype(np.int64), buckets)
+            rest = np.where(at < buckets, 1.0 - (at - bucket), 0.0)
+            slope = 1.0 / step
+            first = level * rest + slope * rest * rest / 2
+            second = level + slope * (rest + 0.5)
+            add = sign * weight
+            demand[:, 0] += _running_sum(device, bucket, (add * rest, add * (1.0 - rest)), devices, buckets, 1)
+            steps = (add * first, add * (second - 2 * first), add * (slope - second + first))
+            demand[:, 1] += _running_sum(device, bucket, steps, devices, buckets, 2)
+        return demand
+
+
+def _running_sum(
+    device: np.ndarray,
+    bucket: np.ndarray,
+    steps: Sequence[np.ndarray],
+    devices: int,
+    buckets: int,
+    times: int,
+) -> np.ndarray:
+    """Scatter steps[i] to bucket + i of each device, in sample order, and sum along the buckets `times` times."""
+    width = buckets + len(steps)
+    size = devices * width
+    total = np.zeros(size)
+    for i, step in enumerate(steps):
+        total += np.bincount(device * width + bucket + i, weights=step, minlength=size)
+    grid = total.reshape(devices, width)
+    for _ in range(times):
+        grid = np.cumsum(grid, axis=1)
+    return grid[:, :buckets]
+
+
+def _checked_prices(prices: np.ndarray, devices: int) -> np.ndarray:
+    prices = np.asarray(prices, dtype=np.float64)
+    if prices.ndim != 3 or prices.shape[:2] != (devices, 2) or not np.isfinite(prices).all() or (prices < 0).any():
+        raise PriceError(f"prices: expected finite ({devices}, 2, N) >= 0, got shape {prices.shape}")
+    return prices
+
+
+def split_devices(device_count: int, blocks: int) -> list[np.ndarray]:
+    """Fleet indices of each block: contiguous, sizes differing by at most one, never empty."""
+    return [part for part in np.array_split(np.arange(device_count), max(1, blocks)) if len(part)]
+
+
+def rows_of(work: PriceWork, device_indices: np.ndarray) -> tuple[PerDevice, np.ndarray]:
+    """A block's rows of the per-device arrays, and its columns of the value array."""
+    per_device = PerDevice(
+        work.occupied[device_indices],
+        work.capacity[device_indices],
+        work.step_s[device_indices],
+        work.accepted[device_indices],
+    )
+    value = work.value if work.value.shape[2] == 1 else work.value[:, :, device_indices]
+    return per_device, value
+
+
+class Pricer(Protocol):
+    """Carries price work to blocks and results back. `collect` returns what is due; it may wait for it."""
+
+    def submit(self, work: PriceWork) -> None: ...
+
+    def collect(self) -> list[PricesReady]: ...
+
+
+class InlinePricer:
+    """Price blocks in this process. missed lists (update_id, device_ids) that are made to miss their deadline."""
+
+    def __init__(self, blocks: int = 1, missed: Sequence[tuple[int, Sequence[str]]] = ()) -> None:
+        self._block_count = blocks
+        self._blocks: list[PriceBlock] = []
+        self._missed = {update_id: frozenset(device_ids) for update_id, device_ids in missed}
+        self._ready: list[PricesReady] = []
+
+    def submit(self, work: PriceWork) -> None:
+        if work.start_prices is not None:
+            self._blocks = [
+                PriceBlock(indices, work.start_prices[indices], work.grid)
+                for indices in split_devices(len(work.device_ids), self._block_count)
+            ]
+        lost = self._missed.get(work.update_id, frozenset())
+        bidding = [b for b in self._blocks if not lost.intersection(work.device_ids[i] for i in b.device_indices)]
+        self._ready = run_update(bidding, work) if bidding else []
+
+    def collect(self) -> list[PricesReady]:
+        ready, self._ready = self._ready, []
+        return ready
+
+
+def run_update(blocks: Sequence[PriceBlock], work: PriceWork) -> list[PricesReady]:
+    """All rounds of one update over blocks in this process."""
+    for block in blocks:
+        per_device, value = rows_of(work, block.device_indices)
+        block.begin(work.update_id, work.scalars, per_device, work.samples, value)
+    for round_index in range(work.rounds):
+        winners = pick_winners([block.best(round_index) for block in blocks], work.scalars)
+        for block in blocks:
+            block.accept(winners)
+    return [
+        PricesReady(
+            work.update_id,
+            work.next_grid,
+            tuple(work.device_ids[i] for i in block.device_indices),
+            block.finish(),
+        )
+        for block in blocks
+    ]

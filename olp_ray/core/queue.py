@@ -1,0 +1,107 @@
+"""The central waiting queue: requests in order (arrival_s, id) beside numpy columns of their numbers.
+
+Here lives order and membership only; who may start is not decided here.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from olp_ray.core.types import Request, RequestKey
+from olp_ray.errors import EventError
+
+_COLUMNS = ("prompt_tokens", "predicted_output_tokens", "arrival_s", "priority")
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A request in the queue and the attempt (from 0) that would start now."""
+
+    request: Request
+    attempt: int
+
+
+class WaitingQueue:
+    """Ordered by (arrival_s, id, stage). Columns are float64 arrays of shape (len(queue),), read-only views."""
+
+    def __init__(self) -> None:
+        self._entries: list[Waiting] = []
+        self._order: list[tuple[float, str, str]] = []
+        self._keys: set[RequestKey] = set()
+        self._columns = np.empty((len(_COLUMNS), 64))
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __bool__(self) -> bool:
+        return bool(self._entries)
+
+    def __iter__(self) -> Iterator[Waiting]:
+        return iter(self._entries)
+
+    def __getitem__(self, index: int) -> Waiting:
+        return self._entries[index]
+
+    def __contains__(self, key: RequestKey) -> bool:
+        return key in self._keys
+
+    @property
+    def prompt_tokens(self) -> np.ndarray:
+        return self._column(0)
+
+    @property
+    def predicted_output_tokens(self) -> np.ndarray:
+        return self._column(1)
+
+    @property
+    def arrival_s(self) -> np.ndarray:
+        return self._column(2)
+
+    @property
+    def priority(self) -> np.ndarray:
+        return self._column(3)
+
+    def add(self, request: Request, attempt: int) -> None:
+        """Insert in order. Raises `EventError` when the key already waits."""
+        if request.key in self._keys:
+            raise EventError(f"request {request.id!r} ({request.stage}) already waits; ids must be unique")
+        order = _order(request)
+        at = bisect_left(self._order, order)
+        size = len(self._entries)
+        if size == self._columns.shape[1]:
+            self._columns = np.concatenate([self._columns, np.empty_like(self._columns)], axis=1)
+        self._columns[:, at + 1 : size + 1] = self._columns[:, at:size]
+        self._columns[:, at] = [getattr(request, name) for name in _COLUMNS]
+        self._entries.insert(at, Waiting(request, attempt))
+        self._order.insert(at, order)
+        self._keys.add(request.key)
+
+    def remove(self, request: Request) -> Waiting:
+        """Take the request out. Raises `EventError` when it does not wait."""
+        if request.key not in self._keys:
+            raise EventError(f"request {request.id!r} ({request.stage}) does not wait")
+        at = bisect_left(self._order, _order(request))
+        size = len(self._entries)
+        self._columns[:, at : size - 1] = self._columns[:, at + 1 : size]
+        self._keys.remove(request.key)
+        del self._order[at]
+        return self._entries.pop(at)
+
+    def find(self, key: RequestKey) -> Waiting | None:
+        """The entry of this key, or None."""
+        if key not in self._keys:
+            return None
+        return next(entry for entry in self._entries if entry.request.key == key)
+
+    def _column(self, row: int) -> np.ndarray:
+        column = self._columns[row, : len(self._entries)]
+        column.flags.writeable = False
+        return column
+
+
+def _order(request: Request) -> tuple[float, str, str]:
+    return (request.arrival_s, request.id, request.stage)
