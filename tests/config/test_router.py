@@ -1,0 +1,74 @@
+"""Objectives, presets and the constants derived from thresholds."""
+
+from __future__ import annotations
+
+import pytest
+
+from olp_ray.config import DEFAULT_THRESHOLDS, PRESETS, RouterConfig, validate
+from olp_ray.errors import ConfigError
+
+
+@pytest.mark.parametrize("preset", sorted(PRESETS))
+@pytest.mark.parametrize("mode", ["timed", "period"])
+def test_every_preset_gives_settings(preset: str, mode: str) -> None:
+    settings = RouterConfig(preset=preset).settings(mode)  # type: ignore[arg-type]
+    assert settings.objective.weights == PRESETS[preset].weights
+    assert settings.online_lp.shed is PRESETS[preset].shed
+    ratio = settings.online_lp.bucket_s / settings.online_lp.update_s
+    assert ratio == pytest.approx(round(ratio))
+
+
+def test_period_mode_has_the_measured_constants() -> None:
+    lp = RouterConfig().settings("period").online_lp
+    assert (lp.bucket_s, lp.horizon_s, lp.lookahead_s, lp.update_s, lp.urgency_s) == (16, 2048, 1024, 8, 10)
+
+
+def test_seconds_follow_from_the_thresholds() -> None:
+    config = validate({"objective": {"ttft_threshold_s": 3, "e2e_threshold_s": 30}}, RouterConfig, "f")
+    lp = config.settings("timed").online_lp
+    assert (lp.bucket_s, lp.urgency_s, lp.lookahead_s, lp.horizon_s) == (1.0, 0.6, 60, 120)
+
+
+def test_what_is_given_wins_over_preset_and_ratio() -> None:
+    data = {"preset": "e2e", "objective": {"qps": 0.5}, "online_lp": {"bucket_s": 2.0, "shed": True}}
+    settings = validate(data, RouterConfig, "f").settings("timed")
+    assert settings.objective.weights == (0, 1, 1, 0.5, 0, 0)
+    assert (settings.online_lp.bucket_s, settings.online_lp.update_s, settings.online_lp.shed) == (2.0, 1.0, True)
+
+
+def test_thresholds_default_by_mode() -> None:
+    objective = RouterConfig().core_objective("period")
+    assert (objective.e2e_threshold_s, objective.ttft_threshold_s) == DEFAULT_THRESHOLDS["period"]
+
+
+def test_unknown_preset_names_the_nearest() -> None:
+    with pytest.raises(ConfigError, match=r"preset 'attanment' is unknown; did you mean 'attainment'\?"):
+        validate({"preset": "attanment"}, RouterConfig, "f")
+
+
+def test_policy_text_sets_name_and_preset() -> None:
+    config = RouterConfig(preset="balanced")
+    assert config.with_policy("online_lp:e2e").preset == "e2e"
+    assert config.with_policy("round_robin").preset == "balanced"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("round_robbin", r"policy 'round_robbin' is unknown; did you mean 'round_robin'\? \(valid: "),
+        ("online_lp:tfft", "preset 'tfft' is unknown"),
+    ],
+)
+def test_unknown_policy_names_the_nearest(text: str, expected: str) -> None:
+    with pytest.raises(ConfigError, match=expected):
+        RouterConfig().with_policy(text)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [{"objective": {"ttft": -1}}, {"objective": {"ttft": float("nan")}}, {"online_lp": {"guard": 1.5}},
+     {"online_lp": {"learning_rate": 0}}, {"queue_size": 0}],
+)  # fmt: skip
+def test_numbers_outside_their_domain_are_refused(data: dict) -> None:
+    with pytest.raises(ConfigError):
+        validate(data, RouterConfig, "f")
