@@ -1,0 +1,58 @@
+"""Flags that several commands share, and how they become a `ScenarioConfig`. Nothing is run here."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from olp_ray.config.base import validate
+from olp_ray.config.scenario import ScenarioConfig, load_scenario
+
+Command = Callable[..., Any]
+
+_SCENARIO_FLAGS = (
+    click.option("--scenario", "scenario_file", metavar="FILE.yaml", help="Scenario file; flags win over it."),
+    click.option("--trace", metavar="FILE", help="Trace to replay, in any format that `workload describe` reads."),
+    click.option("--workload", metavar="NAME", help="Generated workload, when there is no --trace.  [lmsys]"),
+    click.option("--requests", type=int, metavar="N", help="Use this many requests.  [all of a trace]"),
+    click.option("--rate", type=float, metavar="R", help="Rescale arrivals to R requests per second."),
+    click.option("--load", type=float, metavar="X", help="Rescale arrivals to X times what the fleet can serve."),
+    click.option("--fleet", metavar="TEXT", help="For example 4xa100-8b or 2xa100-8b+2xh100-8b.  [4xa100-8b]"),
+    click.option("--mode", metavar="timed|period", help="Milliseconds, or the period model.  [timed]"),
+    click.option("--predictor", metavar="NAME", help="Output lengths as the router sees them.  [uniform:0.2]"),
+)
+
+
+def scenario_options(command: Command) -> Command:
+    """Add the scenario flags; the command gets `scenario`, a `ScenarioConfig`, instead of them."""
+
+    @functools.wraps(command)
+    def with_scenario(**given: Any) -> Any:
+        names = ("scenario_file", "trace", "workload", "requests", "rate", "load", "fleet", "mode", "predictor")
+        flags = {name: given.pop(name) for name in names}
+        return command(scenario=build_scenario(flags.pop("scenario_file"), **flags), **given)
+
+    return functools.reduce(lambda wrapped, flag: flag(wrapped), reversed(_SCENARIO_FLAGS), with_scenario)
+
+
+def build_scenario(file: str | None, **flags: Any) -> ScenarioConfig:
+    """The scenario of a file (or of the defaults) with the flags that are not None put in.
+
+    A rate given as a flag replaces the file's load and the other way round. Raises `ConfigError`.
+    """
+    base = load_scenario(file) if file else ScenarioConfig()
+    given = {name: value for name, value in flags.items() if value is not None}
+    replaced = {"rate", "load"} if {"rate", "load"} & set(given) else set()
+    kept = {name: value for name, value in base if name not in replaced}
+    return validate({**kept, **given}, ScenarioConfig, "command line")
+
+
+policy_option = click.option(
+    "--policy", "policies", multiple=True, metavar="NAME[:PRESET]", help="Routing policy; see `olp-ray policies`."
+)
+out_option = click.option(
+    "--out", "out", metavar="DIR", default="olp-ray-out", show_default=True, help="Output folder."
+)
