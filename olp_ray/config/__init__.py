@@ -1,6 +1,7 @@
 """Every YAML file as a validated, frozen model; the only home of defaults.
 
-`base` holds what all models share, `fleet` the devices, `router` the policy and its objective.
+`base` holds what all models share, `fleet` the devices, `router` the policy and its objective, `runtime` the
+processes on Ray.
 """
 
 from olp_ray.config.base import Mode, Model, load_yaml, nearest, validate
@@ -14,6 +15,7 @@ from olp_ray.config.router import (
     RouterConfig,
     online_lp_settings,
 )
+from olp_ray.config.runtime import RuntimeConfig
 
 __all__ = [
     "DEFAULT_THRESHOLDS",
@@ -26,6 +28,7 @@ __all__ = [
     "OnlineLPConfig",
     "Preset",
     "RouterConfig",
+    "RuntimeConfig",
     "load_yaml",
     "nearest",
     "online_lp_settings",
