@@ -6,8 +6,8 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from olp_ray.config.router import PRESETS
-from olp_ray.core.policies import POLICIES
+from olp_ray.config.router import PRESETS, RouterConfig
+from olp_ray.core.policies import POLICIES, build_policy, describe_policy
 
 
 @click.command()
@@ -22,13 +22,17 @@ def policies() -> None:
 
 
 def policy_table() -> Table:
-    table = Table("policy", "queue", "what it does", title="Policies")
-    for name, spec in POLICIES.items():
-        table.add_row(name, "central" if spec.holding else "at the device", spec.doc)
+    """Every policy: its name, where its requests wait, and its one-line description."""
+    settings = RouterConfig().settings("timed")
+    table = Table("policy", "requests wait", "what it does", title="Policies")
+    for name in POLICIES:
+        where = "centrally" if build_policy(name, settings).holding else "at the device"
+        table.add_row(name, where, describe_policy(name))
     return table
 
 
 def preset_table() -> Table:
+    """Every preset: its weights and its one-line description."""
     table = Table("preset", "throughput, e2e, ttft, qps, tail e2e, tail ttft", "what for", title="Presets")
     for name, preset in PRESETS.items():
         table.add_row(name, ", ".join(f"{weight:g}" for weight in preset.weights), preset.doc)
