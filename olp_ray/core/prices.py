@@ -159,7 +159,7 @@ class PriceBlock:
     draft until the next `begin` says that the router accepted it: an update that came too late leaves no trace.
     """
 
-    def __init__(self, device_indices: Sequence[int], prices: np.ndarray, grid: int) -> None:
+    def __init__(self, device_indices: Sequence[int] | np.ndarray, prices: np.ndarray, grid: int) -> None:
         self.device_indices = np.asarray(device_indices, dtype=np.int64)
         self._prices = _checked_prices(prices, len(self.device_indices)).copy()
         self._grid = grid

@@ -13,13 +13,13 @@ ignores and counts them.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
 import numpy as np
 
-from olp_ray.errors import RequestError
+from olp_ray.errors import OlpRayError, RequestError
 
 
 class Stage(StrEnum):
@@ -370,8 +370,10 @@ class Step:
     """What one call of `handle` asks the driver to do.
 
     next_wake_s is the latest time at which `handle` wants to be called again even if nothing happens (inf: never).
+    faults are the events that were skipped because they contradict the router's state, as typed errors.
     """
 
     decisions: tuple[Decision, ...] = ()
     price_work: PriceWork | None = None
-    next_wake_s: float = field(default=math.inf)
+    next_wake_s: float = math.inf
+    faults: tuple[OlpRayError, ...] = ()

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
-from olp_ray.core.ledger import Ledger
 
+from olp_ray.core.calibration import Calibration
+from olp_ray.core.ledger import Ledger
 from olp_ray.core.queue import WaitingQueue
 from olp_ray.core.types import (
     Assign,
@@ -22,6 +23,7 @@ from olp_ray.core.types import (
     PricesReady,
     PriceWork,
     Request,
+    Stage,
 )
 
 
@@ -39,6 +41,7 @@ class View:
 
     waiting: WaitingQueue
     ledger: Ledger
+    calibration: Calibration
     arrivals: tuple[Request, ...]
     completions: tuple[Completion, ...]
     prices: tuple[PricesReady, ...]
@@ -49,6 +52,15 @@ class View:
         device = self.ledger.devices[device_index]
         key = AssignmentKey(entry.request.id, entry.request.stage, device.id, device.incarnation, entry.attempt)
         return Assign(key, entry.request)
+
+    def may_run(self) -> np.ndarray:
+        """(G, J) bool: the device takes new requests, and the request's model and stage are allowed there."""
+        devices = self.ledger.devices
+        open_devices = ~self.ledger.draining
+        if not any(device.models or len(device.stages) < len(Stage) for device in devices):
+            return np.repeat(open_devices[:, None], len(self.waiting), axis=1)
+        allowed = [[device.can_run(entry.request) for entry in self.waiting] for device in devices]
+        return np.array(allowed, dtype=bool).reshape(len(devices), -1) & open_devices[:, None]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,141 @@
+"""What completed requests teach about predictions: how long a request really is, given what was predicted.
+
+Notation
+    symbol   meaning                                         unit     paper
+    o, o^    true and predicted output length                tokens   o_j, o-hat_j
+    rho      length ratio o / o^
+    theta    tokens decoded so far                           tokens   theta
+    ell      calibrated mean length of a new request         tokens
+    n        calibrated median length of a new request       tokens
+
+With fewer than MIN_SAMPLES completions everything is the identity: lengths are what was predicted. Afterwards ratios
+are kept per bin of predicted length (BINS bins from BIN_SAMPLES completions on, else one), so that a predictor that is
+wrong in one range is corrected in that range only. Beyond every ratio seen, what remains is taken as exponential with
+mean OVERRUN_SHARE of what has been decoded.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from olp_ray.errors import SnapshotError
+
+WINDOW = 512
+MIN_SAMPLES = 16
+REBUILD_EVERY = 32
+BIN_SAMPLES = 160
+BINS = 4
+OVERRUN_SHARE = 0.15
+SHRINKAGE = 20.0  # weight of the overall ratio against a prompt tercile's own, in requests of mean length
+
+
+class Calibration:
+    """Ratios of the last WINDOW completions; rebuilt at MIN_SAMPLES and at every REBUILD_EVERY-th completion."""
+
+    def __init__(self) -> None:
+        self._samples = np.empty((0, 3))  # prompt tokens, predicted and true output tokens
+        self._seen = 0
+        self._set_identity()
+
+    @property
+    def is_identity(self) -> bool:
+        return self._identity
+
+    def add(self, prompt_tokens: float, predicted_tokens: float, output_tokens: float) -> None:
+        """Learn one completion."""
+        row = np.array([[prompt_tokens, predicted_tokens, max(output_tokens, 1.0)]])
+        self._samples = np.concatenate([self._samples, row])[-WINDOW:]
+        self._seen += 1
+        if self._seen == MIN_SAMPLES or (self._seen > MIN_SAMPLES and self._seen % REBUILD_EVERY == 0):
+            self._rebuild()
+
+    def mean_length(self, predicted_tokens: np.ndarray, prompt_tokens: np.ndarray) -> np.ndarray:
+        """ell for new requests, tokens, unrounded; arrays of one shape."""
+        if self._identity:
+            return np.asarray(predicted_tokens, dtype=np.float64)
+        tercile = np.searchsorted(self._tercile_edges, prompt_tokens, side="left")
+        return np.maximum(predicted_tokens * self._tercile_ratio[tercile], 1.0)
+
+    def median_length(self, predicted_tokens: np.ndarray) -> np.ndarray:
+        """n for new requests, whole tokens >= 1."""
+        if self._identity:
+            return np.maximum(np.rint(predicted_tokens), 1.0)
+        return np.maximum(np.rint(predicted_tokens * self._medians[self._bin(predicted_tokens)]), 1.0)
+
+    def remaining(self, decoded: np.ndarray, predicted_tokens: np.ndarray, level: float) -> np.ndarray:
+        """Conditional quantile of the tokens still to come, given `decoded`; at least 1. Arrays of one shape.
+
+        The ratio's distribution is conditioned on exceeding what is decoded already; past every ratio seen, the
+        remainder is exponential.
+        """
+        overrun = -math.log(1.0 - level) * np.maximum(OVERRUN_SHARE * decoded, 1.0)
+        if self._identity:
+            left = np.ceil(predicted_tokens) - decoded
+            return np.where(left > 0, np.maximum(left, 1.0), np.ceil(overrun))
+        bins = self._bin(predicted_tokens)
+        start, stop = self._starts[bins], self._starts[bins + 1]
+        ratio = decoded / predicted_tokens
+        below = start + self._count_at_most(ratio, bins)
+        index = below + np.ceil(level * (stop - below)).astype(np.int64) - 1
+        known = stop > below
+        end = np.ceil(predicted_tokens * self._ratios[np.where(known, np.maximum(index, below), 0)])
+        return np.where(known, np.maximum(end - decoded, 1.0), np.ceil(overrun))
+
+    def snapshot(self) -> dict[str, Any]:
+        return {"version": 1, "samples": self._samples.copy(), "seen": self._seen, "built": self._built.copy()}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Take a `snapshot` back. Raises `SnapshotError` for another version."""
+        if state.get("version") != 1:
+            raise SnapshotError(f"calibration snapshot of version {state.get('version')}; expected 1")
+        self._set_identity()
+        if len(state["built"]):
+            self._samples = np.asarray(state["built"], dtype=np.float64)
+            self._rebuild()
+        self._samples = np.asarray(state["samples"], dtype=np.float64)
+        self._seen = int(state["seen"])
+
+    def _set_identity(self) -> None:
+        self._identity = True
+        self._built = np.empty((0, 3))
+
+    def _rebuild(self) -> None:
+        self._identity = False
+        self._built = self._samples
+        prompt, predicted, output = self._samples.T
+        ratio = output / predicted
+        edges = np.quantile(predicted, np.arange(1, BINS) / BINS) if len(predicted) >= BIN_SAMPLES else np.empty(0)
+        self._bin_edges = np.unique(edges)
+        bins = self._bin(predicted)
+        order = np.lexsort((ratio, bins))
+        counts = np.bincount(bins, minlength=len(self._bin_edges) + 1)
+        self._ratios = ratio[order]
+        self._starts = np.concatenate([[0], np.cumsum(counts)])
+        pieces = np.split(self._ratios, self._starts[1:-1])
+        overall = float(np.median(ratio))
+        self._medians = np.array([np.median(piece) if len(piece) else overall for piece in pieces])
+        self._span = float(self._ratios.max()) + 1.0
+        self._lookup = self._ratios + self._span * np.repeat(np.arange(len(counts)), counts)
+        self._build_terciles(prompt, predicted, output)
+
+    def _build_terciles(self, prompt: np.ndarray, predicted: np.ndarray, output: np.ndarray) -> None:
+        ratio = output.sum() / predicted.sum()
+        prior = SHRINKAGE * ratio * predicted.mean()
+        self._tercile_edges = np.quantile(prompt, [1 / 3, 2 / 3])
+        tercile = np.searchsorted(self._tercile_edges, prompt, side="left")
+        true_sum = np.bincount(tercile, weights=output, minlength=3)
+        predicted_sum = np.bincount(tercile, weights=predicted, minlength=3)
+        self._tercile_ratio = ratio * (true_sum + prior) / (ratio * predicted_sum + prior)
+
+    def _bin(self, predicted_tokens: np.ndarray) -> np.ndarray:
+        return np.searchsorted(self._bin_edges, predicted_tokens, side="left")
+
+    def _count_at_most(self, ratio: np.ndarray, bins: np.ndarray) -> np.ndarray:
+        """How many ratios of each entry's bin are <= ratio: one search over bins laid end to end."""
+        clipped = np.minimum(ratio, self._span - 0.5)
+        found = np.searchsorted(self._lookup, clipped + self._span * bins, side="right")
+        return np.clip(found, self._starts[bins], self._starts[bins + 1]) - self._starts[bins]

@@ -1,0 +1,314 @@
+"""The only ledger: who is on which device, what that occupies now, and what it is going to occupy.
+
+Here live residents, capacities and step-time estimates. Who waits, who may start and what it is worth do not.
+
+Notation
+    symbol   meaning                                            shape     unit      paper
+    G, R     devices, columns for residents                               count     G
+    B, M     batch slots and KV tokens of a device              (G,)                B_g, M_g
+    s        prompt tokens, plus what block rounding may add    (G, R)    tokens    s_j
+    o^       predicted output tokens                            (G, R)    tokens    o-hat_j
+    theta    tokens decoded so far                              (G, R)    tokens    theta
+    tau      seconds per decode iteration                       (G,)      s         1
+
+Arrays are padded: row g holds count[g] residents in its first columns, in no stated order.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from olp_ray.core.types import AssignmentKey, Device, EngineObserved, Request
+from olp_ray.errors import EventError, SnapshotError
+
+PROMPT, PREDICTED, DECODED, KNOWN_S, ASSIGNED_S, STARTED = range(6)
+_FIELDS = 6
+STEP_BLEND = 0.2  # weight of a new observation of the step time
+
+Schedule = list[tuple[float, int, int]]
+
+
+class Ledger:
+    """Residents by assignment key, beside arrays over all devices.
+
+    A resident counts from its assignment to its release, whether the engine has started it or not. Public arrays are
+    for reading. Raises `EventError` for an unknown device or key; then nothing has changed.
+    """
+
+    def __init__(self, devices: Sequence[Device]) -> None:
+        self.devices: list[Device] = []
+        self.count = np.zeros(0, dtype=np.int64)
+        self.slots = np.zeros(0)
+        self.kv_tokens = np.zeros(0)
+        self.step_s = np.zeros(0)
+        self.draining = np.zeros(0, dtype=bool)
+        self.external_slots = np.zeros(0)
+        self.external_kv_tokens = np.zeros(0)
+        self._data = np.zeros((_FIELDS, 0, 8))
+        self._keys: list[list[AssignmentKey]] = []
+        self._requests: dict[AssignmentKey, Request] = {}
+        self._place: dict[AssignmentKey, tuple[int, int]] = {}
+        self._row: dict[str, int] = {}
+        self._schedules: list[Schedule] = []
+        for device in devices:
+            self.join(device)
+
+    # -- devices ------------------------------------------------------------------------------------------------
+
+    def row(self, device_id: str) -> int:
+        """Index of the device in every array."""
+        try:
+            return self._row[device_id]
+        except KeyError:
+            raise EventError(f"unknown device {device_id!r}; known: {', '.join(self._row) or 'none'}") from None
+
+    def __contains__(self, device_id: str) -> bool:
+        return device_id in self._row
+
+    def join(self, device: Device) -> None:
+        """Add an empty device at the end."""
+        if device.id in self._row:
+            raise EventError(f"device {device.id!r} is in the fleet already; it must be lost before it joins again")
+        self._row[device.id] = len(self.devices)
+        self.devices.append(device)
+        self._keys.append([])
+        self._schedules.append([])
+        self.count = np.append(self.count, 0)
+        self.slots = np.append(self.slots, float(device.slots))
+        self.kv_tokens = np.append(self.kv_tokens, float(device.kv_tokens))
+        self.step_s = np.append(self.step_s, device.step_s)
+        self.draining = np.append(self.draining, False)
+        self.external_slots = np.append(self.external_slots, 0.0)
+        self.external_kv_tokens = np.append(self.external_kv_tokens, 0.0)
+        self._data = np.concatenate([self._data, np.zeros((_FIELDS, 1, self._data.shape[2]))], axis=1)
+
+    def drain(self, device_id: str) -> None:
+        self.draining[self.row(device_id)] = True
+
+    def remove(self, device_id: str) -> list[tuple[AssignmentKey, Request]]:
+        """Take the device out; returns its residents in order of assignment."""
+        g = self.row(device_id)
+        order = np.argsort(self._data[ASSIGNED_S, g, : self.count[g]], kind="stable")
+        lost = [(self._keys[g][i], self._requests[self._keys[g][i]]) for i in order]
+        for key, _ in lost:
+            del self._requests[key], self._place[key]
+        del self.devices[g], self._keys[g], self._schedules[g]
+        for name in _DEVICE_ARRAYS:
+            setattr(self, name, np.delete(getattr(self, name), g))
+        self._data = np.delete(self._data, g, axis=1)
+        self._row = {device.id: i for i, device in enumerate(self.devices)}
+        self._place = {key: (i, j) for i, keys in enumerate(self._keys) for j, key in enumerate(keys)}
+        return lost
+
+    def schedule_capacity(self, device_id: str, from_s: float, slots: int, kv_tokens: int) -> None:
+        """From `from_s` on the device has these limits."""
+        if slots < 0 or kv_tokens < 0:
+            raise EventError(f"capacity of {device_id!r} is {slots} slots, {kv_tokens} KV tokens; expected >= 0")
+        insort(self._schedules[self.row(device_id)], (from_s, slots, kv_tokens))
+
+    def apply_schedules(self, now_s: float) -> None:
+        """Let every capacity change that is due take effect."""
+        for g, schedule in enumerate(self._schedules):
+            while schedule and schedule[0][0] <= now_s:
+                _, self.slots[g], self.kv_tokens[g] = schedule.pop(0)
+
+    def next_change_s(self) -> float:
+        """Time of the next scheduled capacity change, inf if there is none."""
+        return min((schedule[0][0] for schedule in self._schedules if schedule), default=np.inf)
+
+    def capacity_ahead(self, now_s: float, bucket_s: float, buckets: int) -> np.ndarray:
+        """Slots and KV tokens per bucket from now, shape (G, 2, N), at least 1."""
+        ahead = np.empty((len(self.devices), 2, buckets))
+        ahead[:, 0] = self.slots[:, None]
+        ahead[:, 1] = self.kv_tokens[:, None]
+        for g, schedule in enumerate(self._schedules):
+            for from_s, slots, kv_tokens in schedule:
+                first = int(max(from_s - now_s, 0.0) / bucket_s)
+                ahead[g, 0, first:] = slots
+                ahead[g, 1, first:] = kv_tokens
+        return np.maximum(ahead, 1.0)
+
+    def set_external(self, device_id: str, slots: float, kv_tokens: float) -> None:
+        """Load on the device that did not come from here."""
+        g = self.row(device_id)
+        self.external_slots[g], self.external_kv_tokens[g] = slots, kv_tokens
+
+    def observe(self, event: EngineObserved, now_s: float) -> None:
+        """Correct external load and step time by what the engine says.
+
+        What was assigned after the engine looked is not in its numbers, so only residents from before then are
+        compared; our own counts are never lowered by a stale look.
+        """
+        g = self.row(event.device_id)
+        seen_by_engine = self._data[ASSIGNED_S, g, : self.count[g]] <= now_s - event.age_s
+        ours = int(seen_by_engine.sum())
+        extra = max(event.running + event.waiting - ours, 0)
+        extra_kv = max(event.kv_tokens - self.kv_now(now_s)[g] + self.external_kv_tokens[g], 0.0) if extra else 0.0
+        self.external_slots[g], self.external_kv_tokens[g] = extra, extra_kv
+        if event.step_s is not None and event.step_s > 0:
+            self._blend_step(g, event.step_s)
+
+    # -- residents ----------------------------------------------------------------------------------------------
+
+    def __iter__(self) -> Iterator[tuple[AssignmentKey, Request]]:
+        return iter(self._requests.items())
+
+    def __len__(self) -> int:
+        return len(self._requests)
+
+    def request(self, key: AssignmentKey) -> Request | None:
+        """The resident's request, or None when the key is not here (stale, finished, never assigned)."""
+        return self._requests.get(key)
+
+    def reserve(self, key: AssignmentKey, request: Request, now_s: float) -> None:
+        """Put a request on a device."""
+        g = self.row(key.device_id)
+        if key in self._requests:
+            raise EventError(f"assignment {key} is in the ledger already")
+        column = int(self.count[g])
+        if column == self._data.shape[2]:
+            self._data = np.concatenate([self._data, np.zeros_like(self._data)], axis=2)
+        prompt = request.prompt_tokens + self.devices[g].block_tokens - 1
+        self._data[:, g, column] = (prompt, request.predicted_output_tokens, 0.0, now_s, now_s, 0.0)
+        self.count[g] += 1
+        self._keys[g].append(key)
+        self._requests[key] = request
+        self._place[key] = (g, column)
+
+    def start(self, key: AssignmentKey, now_s: float) -> None:
+        g, column = self._find(key)
+        self._data[KNOWN_S, g, column] = now_s
+        self._data[STARTED, g, column] = 1.0
+
+    def progress(self, keys: Sequence[AssignmentKey], decoded_tokens: np.ndarray, now_s: float) -> int:
+        """Take the engine's token counts of one device; returns how many keys were unknown.
+
+        The step time is refined from residents that were decoding all the time since their last report.
+        """
+        known = [(i, place) for i, key in enumerate(keys) if (place := self._place.get(key)) is not None]
+        if known:
+            picked = np.array([i for i, _ in known])
+            g = known[0][1][0]
+            columns = np.array([place[1] for _, place in known])
+            decoded = np.asarray(decoded_tokens, dtype=np.float64)[picked]
+            before, since = self._data[DECODED, g, columns], now_s - self._data[KNOWN_S, g, columns]
+            steady = (before > 0) & (decoded > before) & (since > 0)
+            if steady.any():
+                self._blend_step(g, float(since[steady].sum() / (decoded - before)[steady].sum()))
+            self._data[DECODED, g, columns] = decoded
+            self._data[KNOWN_S, g, columns] = now_s
+            self._data[STARTED, g, columns] = 1.0
+        return len(keys) - len(known)
+
+    def preempt(self, key: AssignmentKey, decoded_tokens: int, now_s: float) -> None:
+        """Back to the engine's own queue: it holds its place here, and stands still."""
+        g, column = self._find(key)
+        self._data[DECODED : KNOWN_S + 1, g, column] = (decoded_tokens, now_s)
+        self._data[STARTED, g, column] = 0.0
+
+    def release(self, key: AssignmentKey) -> Request:
+        """Take a resident out; its last column moves into its place."""
+        g, column = self._find(key)
+        last = int(self.count[g]) - 1
+        if column != last:
+            self._data[:, g, column] = self._data[:, g, last]
+            self._keys[g][column] = self._keys[g][last]
+            self._place[self._keys[g][column]] = (g, column)
+        self._keys[g].pop()
+        self.count[g] = last
+        del self._place[key]
+        return self._requests.pop(key)
+
+    def keys_on(self, device_id: str) -> tuple[AssignmentKey, ...]:
+        return tuple(self._keys[self.row(device_id)])
+
+    # -- what is occupied ---------------------------------------------------------------------------------------
+
+    @property
+    def occupied_slots(self) -> np.ndarray:
+        """Residents and external load per device, (G,)."""
+        return self.count + self.external_slots
+
+    @property
+    def is_resident(self) -> np.ndarray:
+        """(G, R) mask of the columns in use."""
+        return np.arange(self.width) < self.count[:, None]
+
+    @property
+    def width(self) -> int:
+        """R: columns that hold at least one resident (1 at least)."""
+        return max(int(self.count.max(initial=0)), 1)
+
+    @property
+    def prompt_tokens(self) -> np.ndarray:
+        return self._data[PROMPT, :, : self.width]
+
+    @property
+    def predicted_tokens(self) -> np.ndarray:
+        return self._data[PREDICTED, :, : self.width]
+
+    def decoded_now(self, now_s: float) -> np.ndarray:
+        """theta, (G, R): last known tokens, carried on at the device's step time for those that run."""
+        data = self._data[:, :, : self.width]
+        passed = np.maximum(now_s - data[KNOWN_S], 0.0) / self.step_s[:, None]
+        return data[DECODED] + data[STARTED] * passed
+
+    def kv_now(self, now_s: float) -> np.ndarray:
+        """KV tokens held per device, (G,), external load included."""
+        held = np.where(self.is_resident, self.prompt_tokens + self.decoded_now(now_s), 0.0)
+        return held.sum(axis=1) + self.external_kv_tokens
+
+    # -- checks and snapshots -----------------------------------------------------------------------------------
+
+    def check_invariants(self) -> None:
+        """Raise AssertionError when the arrays, lists and dicts do not say the same."""
+        assert len(self._requests) == len(self._place) == int(self.count.sum())
+        assert [len(keys) for keys in self._keys] == self.count.tolist()
+        for g, keys in enumerate(self._keys):
+            for column, key in enumerate(keys):
+                assert self._place[key] == (g, column)
+                assert key.device_id == self.devices[g].id
+                request = self._requests[key]
+                assert self._data[PROMPT, g, column] == request.prompt_tokens + self.devices[g].block_tokens - 1
+        assert np.isfinite(self._data).all()
+
+    def snapshot(self) -> dict[str, Any]:
+        return {
+            "version": 1,
+            "devices": list(self.devices),
+            "keys": [list(keys) for keys in self._keys],
+            "requests": dict(self._requests),
+            "data": self._data.copy(),
+            "schedules": [list(schedule) for schedule in self._schedules],
+            **{name: getattr(self, name).copy() for name in _DEVICE_ARRAYS},
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Take a `snapshot` back. Raises `SnapshotError` for another version."""
+        if state.get("version") != 1:
+            raise SnapshotError(f"ledger snapshot of version {state.get('version')}; expected 1")
+        self.devices = list(state["devices"])
+        self._row = {device.id: i for i, device in enumerate(self.devices)}
+        self._keys = [list(keys) for keys in state["keys"]]
+        self._requests = dict(state["requests"])
+        self._place = {key: (i, j) for i, keys in enumerate(self._keys) for j, key in enumerate(keys)}
+        self._data = np.array(state["data"])
+        self._schedules = [list(schedule) for schedule in state["schedules"]]
+        for name in _DEVICE_ARRAYS:
+            setattr(self, name, np.array(state[name]))
+
+    def _find(self, key: AssignmentKey) -> tuple[int, int]:
+        try:
+            return self._place[key]
+        except KeyError:
+            raise EventError(f"assignment {key} is not in the ledger") from None
+
+    def _blend_step(self, g: int, step_s: float) -> None:
+        self.step_s[g] += STEP_BLEND * (step_s - self.step_s[g])
+
+
+_DEVICE_ARRAYS = ("count", "slots", "kv_tokens", "step_s", "draining", "external_slots", "external_kv_tokens")

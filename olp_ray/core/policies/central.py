@@ -1,0 +1,79 @@
+"""What the price-free policies with a central queue share: an order, the common feasibility rule, one greedy pass."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from olp_ray.core.admission import admit_in_order, plain_candidates
+from olp_ray.core.forecast import Forecast
+from olp_ray.core.policies.base import PolicyStep, View
+from olp_ray.core.policies.settings import PolicySettings
+from olp_ray.core.types import Objective
+from olp_ray.errors import SnapshotError
+
+
+class CentralQueue:
+    """Starts requests in the order that `rank` gives; a subclass says which, and whether the head blocks the rest."""
+
+    name = ""
+    holding = True
+    head_of_line = False
+
+    def __init__(self, settings: PolicySettings) -> None:
+        self._level = settings.online_lp.remaining_quantile
+        self.objective = settings.objective
+        self._rotation = 0
+
+    def rank(self, view: View, now_s: float) -> np.ndarray:
+        """Queue indices, first to start first, (J,)."""
+        raise TypeError(f"{type(self).__name__} does not say in which order it starts requests")
+
+    def step(self, view: View, now_s: float, rng: np.random.Generator) -> PolicyStep:
+        if not view.waiting:
+            return PolicyStep()
+        forecast = Forecast(view.ledger, view.calibration, now_s, self._level)
+        if not (forecast.free_slots >= 1).any():
+            return PolicyStep()
+        order = self.rank(view, now_s)
+        queue = view.waiting
+        length = view.calibration.median_length(queue.predicted_output_tokens[order])
+        candidates = plain_candidates(order, queue.prompt_tokens[order], length, view.may_run()[:, order])
+        done = admit_in_order(forecast, candidates, self._rotation, head_of_line=self.head_of_line)
+        self._rotation = done.rotation
+        return PolicyStep(tuple(view.assign(i, g) for i, g in done.placed))
+
+    def reconfigure(self, objective: Objective) -> None:
+        self.objective = objective
+
+    def snapshot(self) -> dict[str, Any]:
+        return {"version": 1, "rotation": self._rotation}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        check_version(state)
+        self._rotation = int(state["rotation"])
+
+    def explain(self, view: View, now_s: float) -> tuple[Mapping[str, Any], ...]:
+        """Per waiting request: its place in the order, and on which devices it would fit now."""
+        forecast = Forecast(view.ledger, view.calibration, now_s, self._level)
+        queue, allowed = view.waiting, view.may_run()
+        length = view.calibration.median_length(queue.predicted_output_tokens)
+        fits = [allowed[g] & forecast.fits(g, queue.prompt_tokens, length) for g in range(len(allowed))]
+        place = {int(i): k for k, i in enumerate(self.rank(view, now_s))} if len(queue) else {}
+        return tuple(
+            {
+                "request_id": entry.request.id,
+                "waited_s": now_s - entry.request.arrival_s,
+                "rank": place[i],
+                "fits_on": tuple(view.ledger.devices[g].id for g in range(len(fits)) if fits[g][i]),
+            }
+            for i, entry in enumerate(queue)
+        )
+
+
+def check_version(state: Mapping[str, Any]) -> None:
+    """Raise `SnapshotError` unless the state is of version 1."""
+    if state.get("version") != 1:
+        raise SnapshotError(f"policy snapshot of version {state.get('version')}; expected 1")

@@ -1,0 +1,71 @@
+"""What the policies without a central queue share: every request is sent on at once, whatever the device holds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from olp_ray.core.policies.base import PolicyStep, View
+from olp_ray.core.policies.central import check_version
+from olp_ray.core.policies.settings import PolicySettings
+from olp_ray.core.types import Objective
+
+
+class Immediate:
+    """Sends each waiting request to the device that `pick` names; a subclass says which."""
+
+    name = ""
+    holding = False
+
+    def __init__(self, settings: PolicySettings) -> None:
+        self._turn = 0
+
+    def pick(self, devices: np.ndarray, load: np.ndarray, view: View, rng: np.random.Generator) -> int:
+        """One of `devices` (fleet indices that may run the request); load (G,) is requests queued or running there,
+        with those sent in this step."""
+        raise TypeError(f"{type(self).__name__} does not say where it sends requests")
+
+    def step(self, view: View, now_s: float, rng: np.random.Generator) -> PolicyStep:
+        if not view.waiting:
+            return PolicyStep()
+        allowed = view.may_run()
+        load = view.ledger.occupied_slots.astype(np.float64)
+        placed = []
+        for i in range(len(view.waiting)):
+            devices = np.flatnonzero(allowed[:, i])
+            if not len(devices):
+                continue
+            g = self.pick(devices, load, view, rng)
+            load[g] += 1
+            self._turn += 1
+            placed.append(view.assign(i, g))
+        return PolicyStep(tuple(placed))
+
+    def reconfigure(self, objective: Objective) -> None:
+        """Nothing here depends on the objective."""
+
+    def snapshot(self) -> dict[str, Any]:
+        return {"version": 1, "turn": self._turn}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        check_version(state)
+        self._turn = int(state["turn"])
+
+    def explain(self, view: View, now_s: float) -> tuple[Mapping[str, Any], ...]:
+        """A request waits here only while no device may run it."""
+        return tuple(
+            {
+                "request_id": entry.request.id,
+                "waited_s": now_s - entry.request.arrival_s,
+                "reason": "no device takes new requests of this model and stage",
+            }
+            for entry in view.waiting
+        )
+
+
+def least(devices: np.ndarray, score: np.ndarray, turn: int) -> int:
+    """The device of the smallest score; ties go to the index rotated by `turn`."""
+    rotated = (devices - turn) % len(score)
+    return int(devices[np.lexsort((rotated, score[devices]))[0]])

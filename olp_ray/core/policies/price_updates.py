@@ -1,0 +1,270 @@
+"""When prices are updated and from what: the clock, the samples and the work, and the tables that came back.
+
+Contract rule 3: the work of update u is computed while admission goes on and takes effect at update u + 1. A device
+whose tables did not come by then keeps its old prices, moved towards now. No decision is made here.
+
+Notation
+    symbol      meaning                                                unit            paper
+    u, U        index and interval of updates; u = floor(now / U)      s
+    D, La       price bucket, how far ahead arrivals are sampled       s
+    lambda^     arrival rate                                           requests/s
+    V-bar       mean reward of an immediate start                      reward          r_{j,g,k}
+    pi0         lambda^ * V-bar / G                                    reward/s
+    S           samples of all rounds
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from olp_ray.core.calibration import Calibration
+from olp_ray.core.forecast import expected_occupancy
+from olp_ray.core.history import ArrivalHistory
+from olp_ray.core.ledger import Ledger
+from olp_ray.core.policies.base import View
+from olp_ray.core.policies.settings import OnlineLPSettings
+from olp_ray.core.prices import DELAY_BUCKETS, PriceScalars, build_tables, shift_prices
+from olp_ray.core.reward import start_value
+from olp_ray.core.types import Objective, PricesReady, PriceWork
+from olp_ray.errors import PriceError
+
+_EDGE = 1e-9  # an update that is due within this share of U is due
+
+
+class PriceUpdates:
+    """Prices in force, and the schedule that renews them.
+
+    tables is (G, 5, N + 1) on the devices of `device_ids`; base_price is pi0, 0 until enough has arrived.
+    """
+
+    def __init__(self, settings: OnlineLPSettings) -> None:
+        self._settings = settings
+        self.buckets = max(1, round(settings.horizon_s / settings.bucket_s))
+        self.device_ids: tuple[str, ...] = ()
+        self.tables = np.zeros((0, 5, self.buckets + 1))
+        self.base_price = 0.0
+        self.missed = 0
+        self._grid = 0
+        self._index = -1
+        self._accepted = np.zeros(0, dtype=np.int64)
+        self._in_flight: int | None = None
+        self._rebuild_blocks = True
+        self._arrived: list[PricesReady] = []
+
+    def next_update_s(self) -> float:
+        return (self._index + 1) * self._settings.update_s
+
+    def update(
+        self,
+        view: View,
+        history: ArrivalHistory,
+        calibration: Calibration,
+        objective: Objective,
+        now_s: float,
+        rng: np.random.Generator,
+    ) -> PriceWork | None:
+        """Take in tables, and if an update is due, apply them, renew pi0 and return the next work."""
+        self._arrived.extend(view.prices)
+        index = math.floor(now_s / self._settings.update_s + _EDGE)
+        self._follow_fleet(view.ledger)
+        if index <= self._index:
+            return None
+        self._index = index
+        self._apply_tables(self._grid_at(index))
+        self._renew_base_price(view.ledger, history, calibration, objective, now_s)
+        if self.base_price <= 0:
+            self._reset_prices()
+            return None
+        return self._work(view, history, calibration, objective, now_s, rng)
+
+    def snapshot(self) -> dict[str, Any]:
+        return {
+            "device_ids": list(self.device_ids),
+            "tables": self.tables.copy(),
+            "base_price": self.base_price,
+            "missed": self.missed,
+            "grid": self._grid,
+            "index": self._index,
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Take a `snapshot` back; work in flight is forgotten, and blocks are rebuilt from these prices."""
+        tables = np.array(state["tables"])
+        if tables.shape[1:] != self.tables.shape[1:]:
+            raise PriceError(f"price tables of shape {tables.shape}; expected (G, {self.tables.shape[1:]})")
+        self.device_ids = tuple(state["device_ids"])
+        self.tables, self.base_price = tables, float(state["base_price"])
+        self.missed, self._grid, self._index = int(state["missed"]), int(state["grid"]), int(state["index"])
+        self._accepted = np.full(len(self.device_ids), -1, dtype=np.int64)
+        self._in_flight, self._rebuild_blocks, self._arrived = None, True, []
+
+    def _grid_at(self, index: int) -> int:
+        return math.floor(index * self._settings.update_s / self._settings.bucket_s + _EDGE)
+
+    def _follow_fleet(self, ledger: Ledger) -> None:
+        """Keep tables in step with the fleet: devices that stay keep theirs, new ones start at price 0."""
+        ids = tuple(device.id for device in ledger.devices)
+        if ids == self.device_ids:
+            return
+        tables = np.zeros((len(ids), 5, self.buckets + 1))
+        kept = {device_id: g for g, device_id in enumerate(self.device_ids)}
+        for g, device_id in enumerate(ids):
+            if device_id in kept:
+                tables[g] = self.tables[kept[device_id]]
+        self.device_ids, self.tables = ids, tables
+        self._accepted = np.full(len(ids), -1, dtype=np.int64)
+        self._in_flight, self._rebuild_blocks = None, True
+
+    def _apply_tables(self, grid: int) -> None:
+        shift = grid - self._grid
+        if shift > 0:
+            self._set_prices(shift_prices(self.tables[:, :2, :-1], shift))
+        self._grid = grid
+        fresh = [ready for ready in self._arrived if ready.update_id == self._in_flight]
+        self._arrived = []
+        if self._in_flight is None:
+            return
+        rows = {device_id: g for g, device_id in enumerate(self.device_ids)}
+        got = 0
+        for ready in fresh:
+            at = [rows[device_id] for device_id in ready.device_ids]
+            if ready.tables.shape != (len(at), 5, self.buckets + 1) or not np.isfinite(ready.tables).all():
+                continue
+            late = max(grid - ready.grid, 0)
+            tables = ready.tables
+            if late:
+                tables = build_tables(shift_prices(tables[:, :2, :-1], late), self._settings.bucket_s)
+            self.tables[at] = tables
+            self._accepted[at] = ready.update_id
+            got += len(at)
+        self.missed += len(self.device_ids) - got
+        self._in_flight = None
+
+    def _reset_prices(self) -> None:
+        if self.tables.any():
+            self._set_prices(np.zeros((len(self.device_ids), 2, self.buckets)))
+            self._rebuild_blocks = True
+
+    def _set_prices(self, prices: np.ndarray) -> None:
+        self.tables = build_tables(prices, self._settings.bucket_s)
+
+    def _renew_base_price(
+        self,
+        ledger: Ledger,
+        history: ArrivalHistory,
+        calibration: Calibration,
+        objective: Objective,
+        now_s: float,
+    ) -> None:
+        open_devices = int((~ledger.draining).sum())
+        if history.seen < self._settings.min_arrivals or not open_devices:
+            self.base_price = 0.0
+            return
+        step_s = float(ledger.step_s.mean())
+        length = calibration.mean_length(history.predicted_tokens, history.prompt_tokens)
+        nothing = np.zeros(1)
+        value = start_value(objective, self._settings.reward_window_s, nothing, nothing, length * step_s, length)
+        self._rate = history.rate_per_s(now_s, step_s)
+        self.base_price = self._rate * float(value.mean()) / open_devices
+
+    def _work(
+        self,
+        view: View,
+        history: ArrivalHistory,
+        calibration: Calibration,
+        objective: Objective,
+        now_s: float,
+        rng: np.random.Generator,
+    ) -> PriceWork:
+        settings, ledger = self._settings, view.ledger
+        samples, waited_s = self._samples(view, history, calibration, now_s, rng)
+        index, grid = self._index, self._grid
+        scalars = PriceScalars(
+            settings.bucket_s,
+            settings.learning_rate,
+            self.base_price,
+            float(index % len(self.device_ids)),
+            float(len(self.device_ids)),
+            float(max(1, round(settings.lookahead_s / settings.bucket_s))),
+            float(grid),
+            float(self._grid_at(index + 1)),
+        )
+        start_prices = self.tables[:, :2, :-1].copy() if self._rebuild_blocks else None
+        self._rebuild_blocks, self._in_flight = False, index
+        return PriceWork(
+            update_id=index,
+            due_s=self.next_update_s(),
+            grid=grid,
+            next_grid=int(scalars.next_grid),
+            rounds=settings.rounds,
+            device_ids=self.device_ids,
+            scalars=np.array(scalars),
+            occupied=expected_occupancy(ledger, calibration, now_s, settings.bucket_s, self.buckets),
+            capacity=ledger.capacity_ahead(now_s, settings.bucket_s, self.buckets),
+            step_s=ledger.step_s.copy(),
+            accepted=self._accepted.copy(),
+            samples=samples,
+            value=self._sample_value(ledger, objective, samples, waited_s),
+            start_prices=start_prices,
+        )
+
+    def _samples(
+        self,
+        view: View,
+        history: ArrivalHistory,
+        calibration: Calibration,
+        now_s: float,
+        rng: np.random.Generator,
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """(S, 5) samples of all rounds, and the time that each has waited already (S,).
+
+        Each past arrival stands for one to come, at a random bucket ahead; each waiting request stands for itself.
+        """
+        settings, queue = self._settings, view.waiting
+        batch, rounds = settings.batch, settings.rounds
+        ahead = max(1, round(settings.lookahead_s / settings.bucket_s))
+        waiting = min(len(queue), batch)
+        rows = np.empty((rounds, batch + waiting, 5))
+        waited_s = np.zeros((rounds, batch + waiting))
+        for k in range(rounds):
+            past = rng.integers(0, len(history), batch)
+            rows[k, :batch, 0] = rng.integers(0, ahead, batch) * settings.bucket_s
+            rows[k, :batch, 1] = history.prompt_tokens[past]
+            rows[k, :batch, 2] = history.predicted_tokens[past]
+            rows[k, :batch, 3] = self._rate * settings.lookahead_s / batch
+            chosen = np.arange(waiting)
+            if len(queue) > batch:
+                chosen = rng.choice(len(queue), batch, replace=False)
+            rows[k, batch:, 0] = 0.0
+            rows[k, batch:, 1] = queue.prompt_tokens[chosen]
+            rows[k, batch:, 2] = queue.predicted_output_tokens[chosen]
+            rows[k, batch:, 3] = len(queue) / max(waiting, 1)
+            waited_s[k, batch:] = now_s - queue.arrival_s[chosen]
+            rows[k, :, 4] = k
+        rows[:, :, 2] = calibration.mean_length(rows[:, :, 2], rows[:, :, 1])
+        return rows.reshape(-1, 5), waited_s.reshape(-1)
+
+    def _sample_value(
+        self, ledger: Ledger, objective: Objective, samples: np.ndarray, waited_s: np.ndarray
+    ) -> np.ndarray:
+        """(S, 4, 1 or G): one column when all devices are alike."""
+        step_s = ledger.step_s
+        if (step_s == step_s[0]).all() and not ledger.draining.any():
+            step_s = step_s[:1]
+        delay_s = DELAY_BUCKETS * self._settings.bucket_s
+        length = samples[:, 2][:, None, None]
+        value = start_value(
+            objective,
+            self._settings.reward_window_s,
+            waited_s[:, None, None] + delay_s[None, :, None],
+            np.zeros(1),
+            length * step_s,
+            length,
+        )
+        if ledger.draining.any():
+            value = np.where(ledger.draining, -np.inf, value)
+        return value

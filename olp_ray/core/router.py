@@ -1,0 +1,336 @@
+"""The router: one state machine for every policy. Events in, decisions out; no clock, no I/O, no waiting.
+
+Here live the waiting queue, the ledger, the calibration, and the commit of what a policy decided. Which request goes
+where is the policy's business.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from olp_ray.core.calibration import Calibration
+from olp_ray.core.ledger import Ledger
+from olp_ray.core.policies import build_policy
+from olp_ray.core.policies.base import Completion, View
+from olp_ray.core.policies.settings import PolicySettings, RouterLimits
+from olp_ray.core.queue import WaitingQueue
+from olp_ray.core.types import (
+    Arrived,
+    Assign,
+    AssignmentKey,
+    Cancelled,
+    CapacityChanged,
+    Decision,
+    Device,
+    DeviceDraining,
+    DeviceJoined,
+    DeviceLost,
+    EngineObserved,
+    Event,
+    ExternalLoad,
+    Finished,
+    Preempted,
+    PricesReady,
+    Progressed,
+    Reconfigure,
+    Reject,
+    RejectReason,
+    ReplicaRefused,
+    Request,
+    RequestKey,
+    Started,
+    Step,
+)
+from olp_ray.errors import EventError, OlpRayError, PolicyError, SnapshotError
+
+
+class Router:
+    """Routes requests over devices by a policy.
+
+    seed fixes every random choice. counters counts what was ignored or refused, by name. A bad event (a duplicate
+    request, an unknown device) changes nothing: it is skipped and comes back in `Step.faults`.
+    """
+
+    def __init__(
+        self,
+        devices: Sequence[Device],
+        policy: str,
+        settings: PolicySettings,
+        limits: RouterLimits,
+        seed: int,
+    ) -> None:
+        self.ledger = Ledger(devices)
+        self.calibration = Calibration()
+        self.queue = WaitingQueue()
+        self.counters: Counter[str] = Counter()
+        self.policy = build_policy(policy, settings)
+        self._settings = settings
+        self._limits = limits
+        self._rng = np.random.default_rng(seed)
+        self._attempts: dict[RequestKey, AssignmentKey] = {}
+        self._refused: list[Reject] = []
+        self._arrivals: list[Request] = []
+        self._completions: list[Completion] = []
+        self._prices: list[PricesReady] = []
+        self._handlers: dict[type, Callable[[Any, float], None]] = {
+            Arrived: self._arrived,
+            Started: self._started,
+            Progressed: self._progressed,
+            Finished: self._finished,
+            Preempted: self._preempted,
+            Cancelled: self._cancelled,
+            ReplicaRefused: self._replica_refused,
+            EngineObserved: lambda event, now_s: self.ledger.observe(event, now_s),
+            CapacityChanged: self._capacity_changed,
+            DeviceJoined: lambda event, now_s: self.ledger.join(event.device),
+            DeviceDraining: lambda event, now_s: self.ledger.drain(event.device_id),
+            DeviceLost: self._device_lost,
+            ExternalLoad: lambda e, now_s: self.ledger.set_external(e.device_id, e.slots, e.kv_tokens),
+            Reconfigure: self._reconfigure,
+            PricesReady: lambda event, now_s: self._prices.append(event),
+        }
+
+    def handle(self, now_s: float, events: Sequence[Event]) -> Step:
+        """Take in what happened up to now_s and decide. Call it on every event and at `next_wake_s`.
+
+        Raises `PolicyError` when the policy fails or decides what it may not; events are taken in, nothing else
+        has changed.
+        """
+        faults: list[OlpRayError] = []
+        self.ledger.apply_schedules(now_s)
+        for event in events:
+            try:
+                self._handler(event)(event, now_s)
+            except EventError as error:
+                self.counters["faults"] += 1
+                faults.append(error)
+        step = self.policy.step(self._view(), now_s, self._rng)
+        self._check(step.decisions)
+        self._arrivals, self._completions, self._prices = [], [], []
+        for decision in step.decisions:
+            self._commit(decision, now_s)
+        rejections = [*self._refused, *self._overflow()]
+        self._refused = []
+        return Step(
+            (*rejections, *step.decisions) if rejections else step.decisions,
+            step.price_work,
+            min(step.next_wake_s, self.ledger.next_change_s()),
+            tuple(faults),
+        )
+
+    def explain(self, now_s: float) -> tuple[Mapping[str, Any], ...]:
+        """One record per waiting request: what it is worth, what it would cost where, why it waits."""
+        return self.policy.explain(self._view(), now_s)
+
+    def where(self, key: RequestKey) -> AssignmentKey | None:
+        """The assignment that the request holds now, or None when it waits or is not known."""
+        return self._attempts.get(key)
+
+    def check_invariants(self) -> None:
+        """Raise AssertionError when a request is in two places, or for a holding policy a device is over its limits
+        by what was assigned (slots; KV by the engine's own check at assignment time)."""
+        self.ledger.check_invariants()
+        resident = [key.request_key for key, _ in self.ledger]
+        assert len(resident) == len(set(resident))
+        assert {key.request_key: key for key, _ in self.ledger} == self._attempts
+        assert not any(key in self.queue for key in resident)
+        order = [(w.request.arrival_s, w.request.id) for w in self.queue]
+        assert order == sorted(order)
+
+    def snapshot(self) -> dict[str, Any]:
+        """Everything needed to go on, as a plain dict of values, records and arrays. Version 1."""
+        return {
+            "version": 1,
+            "policy_name": self.policy.name,
+            "settings": self._settings,
+            "policy": self.policy.snapshot(),
+            "ledger": self.ledger.snapshot(),
+            "calibration": self.calibration.snapshot(),
+            "queue": [(entry.request, entry.attempt) for entry in self.queue],
+            "counters": dict(self.counters),
+            "rng": self._rng.bit_generator.state,
+            "pending": (list(self._refused), list(self._arrivals), list(self._completions), list(self._prices)),
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Take a `snapshot` back. Raises `SnapshotError` for another version; then nothing has changed."""
+        if state.get("version") != 1:
+            raise SnapshotError(f"router snapshot of version {state.get('version')}; expected 1")
+        policy = build_policy(state["policy_name"], state["settings"])
+        policy.restore(state["policy"])
+        self.policy, self._settings = policy, state["settings"]
+        self.ledger.restore(state["ledger"])
+        self.calibration.restore(state["calibration"])
+        self.queue = WaitingQueue()
+        for request, attempt in state["queue"]:
+            self.queue.add(request, attempt)
+        self.counters = Counter(state["counters"])
+        self._rng.bit_generator.state = state["rng"]
+        self._refused, self._arrivals, self._completions, self._prices = (list(part) for part in state["pending"])
+        self._attempts = {key.request_key: key for key, _ in self.ledger}
+
+    # -- events -------------------------------------------------------------------------------------------------
+
+    def _handler(self, event: Event) -> Callable[[Any, float], None]:
+        handler = self._handlers.get(type(event))
+        if handler is None:
+            raise EventError(f"unknown event type {type(event).__name__}")
+        return handler
+
+    def _arrived(self, event: Arrived, now_s: float) -> None:
+        request = event.request
+        if request.key in self._attempts:
+            raise EventError(f"request {request.id!r} ({request.stage}) is running already; ids must be unique")
+        refusal = self._never(request)
+        if refusal is not None:
+            self._refused.append(refusal)
+            self.counters["rejected"] += 1
+            return
+        self.queue.add(request, 0)
+        self._arrivals.append(request)
+
+    def _started(self, event: Started, now_s: float) -> None:
+        if self._is_current(event.key):
+            self.ledger.start(event.key, now_s)
+
+    def _progressed(self, event: Progressed, now_s: float) -> None:
+        if len(event.keys) != len(event.decoded_tokens):
+            raise EventError(f"progress of {len(event.keys)} requests has {len(event.decoded_tokens)} token counts")
+        self.counters["stale_events"] += self.ledger.progress(event.keys, event.decoded_tokens, now_s)
+
+    def _finished(self, event: Finished, now_s: float) -> None:
+        if not self._is_current(event.key):
+            return
+        request = self._release(event.key)
+        self.calibration.add(request.prompt_tokens, request.predicted_output_tokens, event.output_tokens)
+        self._completions.append(Completion(request, event.output_tokens))
+
+    def _preempted(self, event: Preempted, now_s: float) -> None:
+        if self._is_current(event.key):
+            self.ledger.preempt(event.key, event.decoded_tokens, now_s)
+            self.counters["preempted"] += 1
+
+    def _cancelled(self, event: Cancelled, now_s: float) -> None:
+        entry = self.queue.find(event.request_key)
+        if entry is not None:
+            self.queue.remove(entry.request)
+        elif event.request_key in self._attempts:
+            self._release(self._attempts[event.request_key])
+        else:
+            self.counters["stale_events"] += 1
+
+    def _replica_refused(self, event: ReplicaRefused, now_s: float) -> None:
+        if self._is_current(event.key):
+            self._requeue(event.key, self._release(event.key))
+
+    def _capacity_changed(self, event: CapacityChanged, now_s: float) -> None:
+        self.ledger.schedule_capacity(event.device_id, event.from_s, event.slots, event.kv_tokens)
+        self.ledger.apply_schedules(now_s)
+
+    def _device_lost(self, event: DeviceLost, now_s: float) -> None:
+        device = self.ledger.devices[self.ledger.row(event.device_id)]
+        if device.incarnation != event.incarnation:
+            self.counters["stale_events"] += 1
+            return
+        for key, request in self.ledger.remove(event.device_id):
+            del self._attempts[key.request_key]
+            self._requeue(key, request)
+
+    def _reconfigure(self, event: Reconfigure, now_s: float) -> None:
+        objective = event.objective or self._settings.objective
+        settings = PolicySettings(objective, self._settings.online_lp)
+        if event.policy is not None and event.policy != self.policy.name:
+            try:
+                self.policy = build_policy(event.policy, settings)
+            except PolicyError as error:
+                raise EventError(str(error)) from error
+        else:
+            self.policy.reconfigure(objective)
+        self._settings = settings
+
+    # -- state --------------------------------------------------------------------------------------------------
+
+    def _view(self) -> View:
+        return View(
+            self.queue,
+            self.ledger,
+            self.calibration,
+            tuple(self._arrivals),
+            tuple(self._completions),
+            tuple(self._prices),
+        )
+
+    def _is_current(self, key: AssignmentKey) -> bool:
+        if self._attempts.get(key.request_key) == key:
+            return True
+        self.counters["stale_events"] += 1
+        return False
+
+    def _release(self, key: AssignmentKey) -> Request:
+        del self._attempts[key.request_key]
+        return self.ledger.release(key)
+
+    def _requeue(self, key: AssignmentKey, request: Request) -> None:
+        self.queue.add(request, key.attempt + 1)
+        self.counters["requeued"] += 1
+
+    def _never(self, request: Request) -> Reject | None:
+        """A rejection if the request can run nowhere, whatever happens to load."""
+        able = [device for device in self.ledger.devices if device.can_run(request)]
+        retry = self._limits.retry_after_s
+        if not able:
+            text = f"no device runs model {request.model!r}, stage {request.stage}"
+            return Reject(request, RejectReason.NO_DEVICE, text, "fleet", retry)
+        most = max(device.kv_tokens for device in able)
+        if request.prompt_tokens + 1 > most:
+            text = f"prompt_tokens={request.prompt_tokens} of at most {most - 1} on the largest device"
+            return Reject(request, RejectReason.NEVER_FITS, text, "fleet kv_tokens", retry)
+        return None
+
+    def _overflow(self) -> list[Reject]:
+        """What is beyond the bounded queue: lowest priority, then newest, goes."""
+        size = self._limits.queue_size
+        if size is None or len(self.queue) <= size:
+            return []
+        by_rank = sorted(range(len(self.queue)), key=lambda i: (-self.queue[i].request.priority, i))
+        dropped = [self.queue[i].request for i in by_rank[size:]]
+        limit, retry = f"queue_size={size}", self._limits.retry_after_s
+        rejections = [Reject(request, RejectReason.QUEUE_FULL, limit, "queue_size", retry) for request in dropped]
+        for rejection in rejections:
+            self._drop(rejection)
+        return rejections
+
+    # -- decisions ----------------------------------------------------------------------------------------------
+
+    def _check(self, decisions: Sequence[Decision]) -> None:
+        """Raise `PolicyError` unless every decision is about a different waiting request and an open device."""
+        seen: set[RequestKey] = set()
+        for decision in decisions:
+            request = decision.request
+            if request.key not in self.queue or request.key in seen:
+                raise PolicyError(f"{self.policy.name}: {request.id!r} does not wait, or was decided twice")
+            seen.add(request.key)
+            if isinstance(decision, Assign):
+                g = self.ledger.row(decision.key.device_id)
+                device = self.ledger.devices[g]
+                if self.ledger.draining[g] or decision.key.incarnation != device.incarnation:
+                    raise PolicyError(f"{self.policy.name}: device {device.id!r} takes no new requests")
+                if not device.can_run(request):
+                    raise PolicyError(f"{self.policy.name}: device {device.id!r} can not run {request.id!r}")
+
+    def _commit(self, decision: Decision, now_s: float) -> None:
+        if isinstance(decision, Reject):
+            self._drop(decision)
+            return
+        self.queue.remove(decision.request)
+        self.ledger.reserve(decision.key, decision.request, now_s)
+        self._attempts[decision.key.request_key] = decision.key
+        self.counters["assigned"] += 1
+
+    def _drop(self, rejection: Reject) -> None:
+        self.queue.remove(rejection.request)
+        self.counters["rejected"] += 1
