@@ -1,0 +1,53 @@
+"""Turning text columns of a trace file into checked numbers; every fault names file, line, column, expected, actual."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from olp_ray.errors import WorkloadError
+
+
+class RawTable:
+    """Text columns of a file, and the line that each row came from."""
+
+    def __init__(self, path: Path, table: pd.DataFrame, first_line: int) -> None:
+        self.path = path
+        self.table = table
+        self._first_line = first_line
+
+    def __len__(self) -> int:
+        return len(self.table)
+
+    def __contains__(self, column: str) -> bool:
+        return column in self.table.columns
+
+    def numbers(self, column: str, least: float, whole: bool = False) -> np.ndarray:
+        """The column as float64 or int64. Raises `WorkloadError` at the first value that is not a number >= least."""
+        text = self.table[column]
+        values = pd.to_numeric(text, errors="coerce").to_numpy(dtype=np.float64)
+        kind = "a whole number" if whole else "a number"
+        with np.errstate(invalid="ignore"):
+            wrong = ~(np.isfinite(values) & (values >= least)) | (whole & (values != np.floor(values)))
+        self.raise_at(wrong, column, f"{kind} >= {least:g}")
+        return values.astype(np.int64) if whole else values
+
+    def times(self, column: str) -> np.ndarray:
+        """Dates and times as seconds since the earliest, float64."""
+        stamps = pd.to_datetime(self.table[column], format="ISO8601", errors="coerce", utc=True)
+        self.raise_at(stamps.isna().to_numpy(), column, "a date and time like 2023-11-16 18:15:46.680590")
+        nanoseconds = stamps.dt.as_unit("ns").astype("int64").to_numpy()
+        return (nanoseconds - nanoseconds.min()) / 1e9
+
+    def raise_at(self, wrong: np.ndarray, column: str, expected: str) -> None:
+        """Name the first row for which wrong (bool, one per row) holds, if any."""
+        if not wrong.any():
+            return
+        row = int(np.flatnonzero(wrong)[0])
+        value = self.table[column].iloc[row]
+        shown = "nothing" if pd.isna(value) else repr(str(value))
+        raise WorkloadError(
+            f"{self.path}, line {self._first_line + row}, column {column!r}: expected {expected}, got {shown}"
+        )
