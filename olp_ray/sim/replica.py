@@ -1,0 +1,286 @@
+"""A simulated engine: continuous batching with chunked prefill, block-rounded KV and preemption by recompute.
+
+The rule of one iteration, as in current engines:
+
+1. Every decoding sequence gets one token. While their new KV blocks do not fit, the latest admitted sequence is
+   evicted to the front of the engine's queue; it computes its prompt and its tokens again later.
+2. What is left of the token budget goes to prefill chunks, in order of admission.
+3. With budget left and nothing evicted, the queue's head is admitted while slots and blocks for its whole prompt are
+   there (first in, first out: a head that does not fit blocks those behind it).
+
+Between changes of membership nothing has to be looked at: durations are an arithmetic progression, finishes and KV
+limits are known in advance. So the replica jumps over a whole stretch at once, and a newcomer cuts the stretch at the
+next iteration boundary. Cost grows with events, not with tokens. Nothing here decides where a request goes.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections import deque
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from olp_ray.core.types import AssignmentKey
+from olp_ray.errors import SimulationError
+from olp_ray.sim.engine import EngineSpec, Sequence
+from olp_ray.sim.latency import Stretch, to_fs, to_s
+
+
+@dataclass(slots=True)
+class Boundary:
+    """What happened between two iterations."""
+
+    started: list[Sequence] = field(default_factory=list)
+    preempted: list[Sequence] = field(default_factory=list)
+
+
+class Replica:
+    """One engine. `enqueue`, then `begin` at a boundary, then `complete` at `end_s`, and so on.
+
+    end_s is the time of the next boundary at which something may change (inf when idle).
+    """
+
+    def __init__(self, spec: EngineSpec) -> None:
+        self.spec = spec
+        self.waiting: deque[Sequence] = deque()
+        self.running: dict[int, Sequence] = {}  # by admission number
+        self.free_blocks = spec.blocks
+        self.iteration = 0  # complete iterations
+        self.end_s = math.inf
+        self.busy_fs = 0
+        self._clock_fs = 0  # start of the current stretch
+        self._length = 0  # its iterations
+        self._stretch = Stretch(1, 0)
+        self._chunks: list[tuple[Sequence, int]] = []  # prefill tokens per iteration of the stretch
+        self._budget_left = 0
+        self._admitted = 0
+        self._prefilling: dict[int, Sequence] = {}
+        self.decode_count = 0
+        self.first_tokens: list[Sequence] = []  # sequences whose prefill the last `complete` ended
+        self._decode_kv = 0  # cached tokens of decoding sequences
+        self._phases = [0] * spec.block_tokens  # decoding sequences that need a block when iteration % block == phase
+        self._finishes: list[tuple[int, int, Sequence]] = []  # heap of (iteration, admission number, sequence)
+
+    @property
+    def idle(self) -> bool:
+        return self._length == 0
+
+    @property
+    def used_kv_tokens(self) -> int:
+        """KV tokens in held blocks."""
+        return (self.spec.blocks - self.free_blocks) * self.spec.block_tokens
+
+    def enqueue(self, sequence: Sequence, now_s: float) -> None:
+        """Take an assignment into the engine's queue; an output that can not fit is cut at the device's KV capacity.
+
+        Raises `SimulationError` when not even its first token can fit.
+        """
+        capacity = self.spec.blocks * self.spec.block_tokens
+        if sequence.prompt_tokens + 1 > capacity:
+            raise SimulationError(
+                f"request {sequence.key.request_id!r} was assigned to {sequence.key.device_id}, which can never run "
+                f"it: prompt {sequence.prompt_tokens} + 1 tokens, KV capacity {capacity}"
+            )
+        sequence.output_tokens = min(sequence.output_tokens, capacity - sequence.prompt_tokens)
+        self.waiting.append(sequence)
+        if self._length > 1 and len(self.waiting) == 1 and self._budget_left and len(self.running) < self.spec.slots:
+            done = self._iterations_at(now_s)
+            if to_s(self._clock_fs + self._stretch.duration_fs(done)) < now_s or done == 0:
+                done += 1
+            self._plan(done)
+
+    def begin(self, now_s: float) -> Boundary:
+        """Form the batch of the next iteration at a boundary, and plan how long it stays as it is."""
+        if self.decode_count == 0 and not self._prefilling:
+            if not self.waiting:
+                return Boundary()
+            if self.end_s == math.inf:
+                self._clock_fs = to_fs(now_s)
+        boundary = Boundary()
+        self._make_room(boundary)
+        left = self._chunk_prefills()
+        if not boundary.preempted:
+            left = self._admit(left, boundary)
+        self._budget_left = left
+        prefill = sum(tokens for _, tokens in self._chunks)
+        pairs = sum(tokens * (2 * sequence.computed + tokens) for sequence, tokens in self._chunks)
+        time, count = self.spec.time, self.decode_count
+        kv_tokens = self._decode_kv + count
+        first = time.iteration_fs(count, kv_tokens, prefill, pairs)
+        rise = time.kv_token * count + time.half_pair * 2 * prefill * prefill
+        self._stretch = Stretch(first, rise)
+        self._plan(1 if boundary.preempted else self._unchanged_iterations())
+        return boundary
+
+    def complete(self) -> list[Sequence]:
+        """Bring the state to the end of the stretch; returns the sequences that finished there."""
+        length = self._length
+        span = self._stretch.duration_fs(length)
+        self._clock_fs += span
+        self.busy_fs += span
+        self.free_blocks -= self._new_blocks(length)
+        self.iteration += length
+        self._decode_kv += self.decode_count * length
+        self._length = 0
+        finished = []
+        self.first_tokens = []
+        for sequence, tokens in self._chunks:
+            sequence.computed += tokens * length
+            sequence.pending -= tokens * length
+            if sequence.pending == 0:
+                del self._prefilling[sequence.order]
+                sequence.generated += 1
+                self.first_tokens.append(sequence)
+                if sequence.generated == sequence.output_tokens:
+                    self._release(sequence, sequence.blocks)
+                    finished.append(sequence)
+                else:
+                    self._join(sequence)
+        self._chunks = []
+        while self._finishes and self._finishes[0][0] <= self.iteration:
+            _, order, sequence = heapq.heappop(self._finishes)
+            if sequence.order == order:
+                self._leave(sequence)
+                finished.append(sequence)
+        if not self.running and not self.waiting:
+            self.end_s = math.inf
+        return finished
+
+    def progress(self, now_s: float) -> tuple[tuple[AssignmentKey, ...], np.ndarray]:
+        """Keys and generated tokens (int64, same length) of the decoding sequences, as of now_s."""
+        iteration = self.iteration + self._iterations_at(now_s)
+        decoding = [s for s in self.running.values() if s.joined >= 0]
+        since = np.array([s.generated - s.joined for s in decoding], dtype=np.int64)
+        return tuple(s.key for s in decoding), since + iteration
+
+    # -- rules ---------------------------------------------------------------------------------------------------
+
+    def _make_room(self, boundary: Boundary) -> None:
+        while self._phases[self.iteration % self.spec.block_tokens] > self.free_blocks:
+            victim = self.running[next(reversed(self.running))]
+            if victim.joined >= 0:
+                self._leave(victim)
+            else:
+                del self._prefilling[victim.order]
+                self._release(victim, victim.blocks)
+            victim.order = -1
+            victim.preemptions += 1
+            self.waiting.appendleft(victim)
+            boundary.preempted.append(victim)
+
+    def _chunk_prefills(self) -> int:
+        left = self.spec.token_budget - self.decode_count
+        for sequence in self._prefilling.values():
+            if left == 0:
+                break
+            tokens = min(sequence.pending, left)
+            self._chunks.append((sequence, tokens))
+            left -= tokens
+        return left
+
+    def _admit(self, left: int, boundary: Boundary) -> int:
+        spec = self.spec
+        while self.waiting and left > 0 and len(self.running) < spec.slots:
+            sequence = self.waiting[0]
+            context = sequence.prompt_tokens + sequence.generated
+            compute = spec.prefill or (spec.recompute and sequence.preemptions > 0)
+            if not compute and spec.recompute:
+                context -= 1  # its last token is not in the cache yet
+            blocks = -(-context // spec.block_tokens)
+            growth = self._phases[self.iteration % spec.block_tokens] + (
+                not compute and context % spec.block_tokens == 0
+            )
+            reserve = spec.watermark_blocks if self.running else 0
+            if blocks + growth + reserve > self.free_blocks:
+                break
+            self.waiting.popleft()
+            sequence.order, sequence.blocks = self._admitted, blocks
+            self._admitted += 1
+            self.running[sequence.order] = sequence
+            self.free_blocks -= blocks
+            boundary.started.append(sequence)
+            if compute:
+                sequence.computed, sequence.pending, sequence.joined = 0, max(1, context), -1
+                self._prefilling[sequence.order] = sequence
+                tokens = min(sequence.pending, left)
+                self._chunks.append((sequence, tokens))
+                left -= tokens
+            else:
+                sequence.computed = context
+                self._join(sequence)
+                left -= 1
+        return left
+
+    # -- decoding membership -------------------------------------------------------------------------------------
+
+    def _join(self, sequence: Sequence) -> None:
+        block = self.spec.block_tokens
+        sequence.joined, sequence.context = self.iteration, sequence.computed
+        self.decode_count += 1
+        self._decode_kv += sequence.context
+        self._phases[(sequence.joined - sequence.context) % block] += 1
+        finish = sequence.joined + sequence.output_tokens - sequence.generated
+        heapq.heappush(self._finishes, (finish, sequence.order, sequence))
+
+    def _leave(self, sequence: Sequence) -> None:
+        block = self.spec.block_tokens
+        decoded = self.iteration - sequence.joined
+        context = sequence.context + decoded
+        sequence.generated += decoded
+        self.decode_count -= 1
+        self._decode_kv -= context
+        self._phases[(sequence.joined - sequence.context) % block] -= 1
+        sequence.joined = -1
+        self._release(sequence, -(-context // block))
+
+    def _release(self, sequence: Sequence, blocks: int) -> None:
+        self.free_blocks += blocks
+        del self.running[sequence.order]
+
+    # -- skipping ------------------------------------------------------------------------------------------------
+
+    def _unchanged_iterations(self) -> int:
+        """For how many iterations the batch just formed stays as it is."""
+        limits = []
+        if self._chunks:
+            sequence, tokens = self._chunks[0]
+            whole = len(self._chunks) == 1 and self._budget_left == 0
+            limits.append(sequence.pending // tokens if whole else 1)
+        while self._finishes and self._finishes[0][2].order != self._finishes[0][1]:
+            heapq.heappop(self._finishes)
+        if self._finishes:
+            limits.append(self._finishes[0][0] - self.iteration)
+        return self._within_free_blocks(min(limits))
+
+    def _within_free_blocks(self, iterations: int) -> int:
+        if self.decode_count == 0 or self._new_blocks(iterations) <= self.free_blocks:
+            return iterations
+        low, high = 1, iterations  # fits, does not fit
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if self._new_blocks(middle) <= self.free_blocks else (low, middle)
+        return low
+
+    def _new_blocks(self, iterations: int) -> int:
+        """Blocks that decoding takes over the next iterations."""
+        block = self.spec.block_tokens
+        cycles, rest = divmod(iterations, block)
+        start = self.iteration % block
+        total = cycles * self.decode_count + sum(self._phases[start : start + rest])
+        return total + sum(self._phases[: max(0, start + rest - block)])
+
+    def _iterations_at(self, now_s: float) -> int:
+        """Complete iterations of the current stretch at now_s."""
+        if self._length == 0:
+            return 0
+        span = to_fs(now_s) - self._clock_fs
+        count = min(self._length, self._stretch.iterations_within(max(0, span)))
+        while count < self._length and to_s(self._clock_fs + self._stretch.duration_fs(count + 1)) <= now_s:
+            count += 1
+        return count
+
+    def _plan(self, iterations: int) -> None:
+        self._length = iterations
+        self.end_s = to_s(self._clock_fs + self._stretch.duration_fs(iterations))
