@@ -15,7 +15,6 @@ from typing import Protocol
 from olp_ray.core.types import (
     Arrived,
     Assign,
-    Decision,
     Event,
     Finished,
     Preempted,
@@ -30,7 +29,6 @@ from olp_ray.sim import engine
 from olp_ray.sim.engine import EngineSpec
 from olp_ray.sim.kernel import Agenda, Due
 from olp_ray.sim.log import RunLog
-from olp_ray.sim.records import Status
 from olp_ray.sim.replica import Replica
 from olp_ray.sim.result import Result
 
@@ -252,6 +250,3 @@ def _check(requests: Sequence[tuple[Request, int]]) -> None:
             raise WorkloadError(f"request {request.id!r}: arrival_s is {request.arrival_s}; expected >= 0")
         if output_tokens < 1:
             raise WorkloadError(f"request {request.id!r}: output_tokens is {output_tokens}; expected >= 1")
-
-
-__all__ = ["Decision", "Router", "Simulation", "Status", "TrueRequest"]

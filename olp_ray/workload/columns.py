@@ -39,7 +39,7 @@ class RawTable:
         stamps = pd.to_datetime(self.table[column], format="ISO8601", errors="coerce", utc=True)
         self.raise_at(stamps.isna().to_numpy(), column, "a date and time like 2023-11-16 18:15:46.680590")
         nanoseconds = stamps.dt.as_unit("ns").astype("int64").to_numpy()
-        return (nanoseconds - nanoseconds.min()) / 1e9
+        return np.asarray((nanoseconds - nanoseconds.min()) / 1e9, dtype=np.float64)
 
     def raise_at(self, wrong: np.ndarray, column: str, expected: str) -> None:
         """Name the first row for which wrong (bool, one per row) holds, if any."""

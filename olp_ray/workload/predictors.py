@@ -72,7 +72,8 @@ def _class_mean(frame: pd.DataFrame, rng: np.random.Generator) -> np.ndarray:
         classes = frame["request_class"].to_numpy()
     else:
         classes = np.searchsorted(np.quantile(true, [0.25, 0.5, 0.75]), true)
-    return np.maximum(1.0, true.groupby(classes).transform("mean").to_numpy(dtype=np.float64))
+    means = true.groupby(classes).transform("mean").to_numpy(dtype=np.float64)
+    return np.asarray(np.maximum(1.0, means))
 
 
 def _true(frame: pd.DataFrame) -> np.ndarray:

@@ -72,7 +72,7 @@ def rotated(frame: pd.DataFrame, start: int) -> pd.DataFrame:
     gap = span / max(1, len(times) - 1)
     shifted = np.concatenate([times[start:], times[:start] + span + gap]) - times[start]
     order = np.r_[start : len(times), 0:start]
-    return frame.iloc[order].reset_index(drop=True).assign(arrived_at=shifted)
+    return frame.take(order).reset_index(drop=True).assign(arrived_at=shifted)
 
 
 def rescaled(frame: pd.DataFrame, rate: float) -> pd.DataFrame:

@@ -14,6 +14,7 @@ import io
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -124,8 +125,8 @@ def _lengths(raw: RawTable, prompt: str, output: str, times: np.ndarray, least_o
     )
 
 
-def _extras(raw: RawTable) -> dict[str, object]:
-    extras: dict[str, object] = {}
+def _extras(raw: RawTable) -> dict[str, Any]:
+    extras: dict[str, Any] = {}
     for column, field in _TEXT_EXTRAS.items():
         if column in raw:
             extras[field] = raw.table[column].fillna("").to_numpy(dtype=object)

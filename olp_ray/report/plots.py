@@ -1,0 +1,101 @@
+"""Figures as PNG files, drawn from parquet files only, so that any can be drawn again without a run.
+
+matplotlib is imported when a figure is drawn, not before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from olp_ray.report.intervals import mean_interval
+from olp_ray.report.metrics import METRICS
+from olp_ray.report.tables import ranked
+
+
+def plot_latency_cdfs(runs: Mapping[str, str | Path], path: str | Path) -> Path:
+    """CDFs of TTFT and E2E over all requests; label -> requests.parquet. A curve ends below 1 if some never got there."""
+    pyplot = _pyplot()
+    figure, axes = pyplot.subplots(1, 2, figsize=(10, 4), layout="constrained")
+    for label, file in runs.items():
+        table = pd.read_parquet(file)
+        for axis, column in zip(axes, ("first_token_s", "finish_s"), strict=True):
+            values = np.sort((table[column] - table["arrival_s"]).dropna().to_numpy())
+            axis.step(values, np.arange(1, len(values) + 1) / max(1, len(table)), where="post", label=label)
+    for axis, name in zip(axes, ("time to first token (s)", "end-to-end latency (s)"), strict=True):
+        axis.set(xlabel=name, ylabel="share of all requests", xscale="log", ylim=(0, 1))
+        axis.grid(alpha=0.3)
+    axes[1].legend(loc="lower right", fontsize="small")
+    return _save(figure, path)
+
+
+def plot_timeline(folder: str | Path, path: str | Path) -> Path:
+    """Router queue, batch and KV use of every device, and prices where there are any, over time.
+
+    Reads timeline.parquet, and prices.parquet if it is there.
+    """
+    folder = Path(folder)
+    timeline = pd.read_parquet(folder / "timeline.parquet")
+    prices_file = folder / "prices.parquet"
+    prices = pd.read_parquet(prices_file) if prices_file.exists() else None
+    pyplot = _pyplot()
+    rows = 3 if prices is None else 5
+    figure, axes = pyplot.subplots(rows, 1, figsize=(10, 2 * rows), sharex=True, layout="constrained")
+    queue = timeline.groupby("time_s")["router_waiting"].first()
+    axes[0].plot(queue.index, queue.to_numpy(), color="black")
+    axes[0].set_ylabel("waiting at router")
+    _per_device(axes[1], timeline, "running", "in batch")
+    _per_device(axes[2], timeline, "kv_tokens", "KV tokens")
+    if prices is not None:
+        _per_device(axes[3], prices, "slot_price", "slot price")
+        _per_device(axes[4], prices, "kv_price", "KV price")
+    axes[1].legend(loc="upper right", fontsize="small", ncols=4)
+    axes[-1].set_xlabel("time (s)")
+    return _save(figure, path)
+
+
+def plot_comparison(
+    results: str | Path, path: str | Path, metrics: Sequence[str] = ("ttft_p95_s", "e2e_mean_s", "attainment")
+) -> Path:
+    """Bars per policy with 95 % intervals over seeds; results is a parquet file with policy, seed and metrics."""
+    runs = pd.read_parquet(results)
+    pyplot = _pyplot()
+    figure, axes = pyplot.subplots(1, len(metrics), figsize=(4 * len(metrics), 4), layout="constrained", squeeze=False)
+    for axis, metric in zip(axes[0], metrics, strict=True):
+        policies = ranked(runs, metric)
+        bars = [mean_interval(runs[runs["policy"] == policy][metric].tolist()) for policy in policies]
+        means = [bar.mean for bar in bars]
+        axis.barh(policies, means, xerr=np.nan_to_num([bar.half_width for bar in bars]), color="tab:blue", alpha=0.8)
+        axis.invert_yaxis()
+        axis.set_xlabel(
+            f"{METRICS[metric].doc} ({METRICS[metric].unit})" if METRICS[metric].unit else METRICS[metric].doc
+        )
+        axis.set_title(metric, fontsize="medium")
+    return _save(figure, path)
+
+
+def _per_device(axis: Any, table: pd.DataFrame, column: str, label: str) -> None:
+    for device, rows in table.groupby("device_id"):
+        axis.plot(rows["time_s"], rows[column], label=device, linewidth=0.8)
+    axis.set_ylabel(label)
+
+
+def _pyplot() -> Any:
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    return pyplot
+
+
+def _save(figure: Any, path: str | Path) -> Path:
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=120)
+    _pyplot().close(figure)
+    return path
