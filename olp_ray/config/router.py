@@ -23,6 +23,9 @@ class ObjectiveConfig(Model):
     tail_ttft: NotNegative | None = None
     e2e_threshold_s: Positive | None = None
     ttft_threshold_s: Positive | None = None
+    class_weights: dict[str, Positive] = Field(default_factory=dict)
+    priority_factor: Positive = 2.0
+    tenant_fairness: NotNegative = 0.0
 
 
 class OnlineLPConfig(Model):
@@ -80,6 +83,7 @@ class RouterConfig(Model):
     online_lp: OnlineLPConfig = OnlineLPConfig()
     queue_size: Count | None = None
     retry_after_s: Positive = 1.0
+    prefix_block_tokens: Count = 512
 
     @model_validator(mode="after")
     def _known(self) -> Self:
@@ -99,7 +103,7 @@ class RouterConfig(Model):
         return self.model_copy(update={"policy": name, "preset": preset or self.preset})
 
     def limits(self) -> RouterLimits:
-        return RouterLimits(self.queue_size, self.retry_after_s)
+        return RouterLimits(self.queue_size, self.retry_after_s, self.prefix_block_tokens)
 
     def core_objective(self, mode: Mode) -> Objective:
         """The preset's weights with the overrides of `objective`."""
@@ -107,6 +111,7 @@ class RouterConfig(Model):
         weights = dict(zip(names, PRESETS[self.preset].weights, strict=True))
         thresholds = dict(zip(("e2e_threshold_s", "ttft_threshold_s"), DEFAULT_THRESHOLDS[mode], strict=True))
         given = {k: v for k, v in self.objective.model_dump().items() if v is not None}
+        given["class_weights"] = tuple(sorted(self.objective.class_weights.items()))
         return Objective(**{**weights, **thresholds, **given})
 
     def settings(self, mode: Mode) -> PolicySettings:

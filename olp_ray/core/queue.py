@@ -14,7 +14,8 @@ import numpy as np
 from olp_ray.core.types import Request, RequestKey
 from olp_ray.errors import EventError
 
-_COLUMNS = ("prompt_tokens", "predicted_output_tokens", "arrival_s", "priority")
+PROMPT, PREDICTED, ARRIVAL, PRIORITY, SLO_TTFT, SLO_E2E = range(6)
+_COLUMNS = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +33,7 @@ class WaitingQueue:
         self._entries: list[Waiting] = []
         self._order: list[tuple[float, str, str]] = []
         self._keys: set[RequestKey] = set()
-        self._columns = np.empty((len(_COLUMNS), 64))
+        self._columns = np.empty((_COLUMNS, 64))
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -51,19 +52,29 @@ class WaitingQueue:
 
     @property
     def prompt_tokens(self) -> np.ndarray:
-        return self._column(0)
+        return self._column(PROMPT)
 
     @property
     def predicted_output_tokens(self) -> np.ndarray:
-        return self._column(1)
+        return self._column(PREDICTED)
 
     @property
     def arrival_s(self) -> np.ndarray:
-        return self._column(2)
+        return self._column(ARRIVAL)
 
     @property
     def priority(self) -> np.ndarray:
-        return self._column(3)
+        return self._column(PRIORITY)
+
+    @property
+    def slo_ttft_s(self) -> np.ndarray:
+        """The request's own TTFT threshold; nan where the objective's holds."""
+        return self._column(SLO_TTFT)
+
+    @property
+    def slo_e2e_s(self) -> np.ndarray:
+        """The request's own E2E threshold; nan where the objective's holds."""
+        return self._column(SLO_E2E)
 
     def add(self, request: Request, attempt: int) -> None:
         """Insert in order. Raises `EventError` when the key already waits."""
@@ -75,7 +86,7 @@ class WaitingQueue:
         if size == self._columns.shape[1]:
             self._columns = np.concatenate([self._columns, np.empty_like(self._columns)], axis=1)
         self._columns[:, at + 1 : size + 1] = self._columns[:, at:size]
-        self._columns[:, at] = [getattr(request, name) for name in _COLUMNS]
+        self._columns[:, at] = _numbers(request)
         self._entries.insert(at, Waiting(request, attempt))
         self._order.insert(at, order)
         self._keys.add(request.key)
@@ -105,3 +116,14 @@ class WaitingQueue:
 
 def _order(request: Request) -> tuple[float, str, str]:
     return (request.arrival_s, request.id, request.stage)
+
+
+def _numbers(request: Request) -> tuple[float, ...]:
+    return (
+        request.prompt_tokens,
+        request.predicted_output_tokens,
+        request.arrival_s,
+        request.priority,
+        np.nan if request.slo_ttft_s is None else request.slo_ttft_s,
+        np.nan if request.slo_e2e_s is None else request.slo_e2e_s,
+    )

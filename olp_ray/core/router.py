@@ -17,6 +17,7 @@ from olp_ray.core.ledger import Ledger
 from olp_ray.core.policies import build_policy
 from olp_ray.core.policies.base import Completion, View
 from olp_ray.core.policies.settings import PolicySettings, RouterLimits
+from olp_ray.core.prefix_index import PrefixIndex
 from olp_ray.core.queue import WaitingQueue
 from olp_ray.core.types import (
     Arrived,
@@ -70,6 +71,7 @@ class Router:
         self.policy = build_policy(policy, settings)
         self._settings = settings
         self._limits = limits
+        self.prefixes = PrefixIndex(limits.prefix_block_tokens)
         self._rng = np.random.default_rng(seed)
         self._attempts: dict[RequestKey, AssignmentKey] = {}
         self._refused: list[Reject] = []
@@ -150,6 +152,7 @@ class Router:
             "policy": self.policy.snapshot(),
             "ledger": self.ledger.snapshot(),
             "calibration": self.calibration.snapshot(),
+            "prefixes": self.prefixes.snapshot(),
             "queue": [(entry.request, entry.attempt) for entry in self.queue],
             "counters": dict(self.counters),
             "rng": self._rng.bit_generator.state,
@@ -165,6 +168,7 @@ class Router:
         self.policy, self._settings = policy, state["settings"]
         self.ledger.restore(state["ledger"])
         self.calibration.restore(state["calibration"])
+        self.prefixes.restore(state["prefixes"])
         self.queue = WaitingQueue()
         for request, attempt in state["queue"]:
             self.queue.add(request, attempt)
@@ -236,6 +240,7 @@ class Router:
         if device.incarnation != event.incarnation:
             self.counters["stale_events"] += 1
             return
+        self.prefixes.drop(event.device_id)
         for key, request in self.ledger.remove(event.device_id):
             del self._attempts[key.request_key]
             self._requeue(key, request)
@@ -262,6 +267,7 @@ class Router:
             tuple(self._arrivals),
             tuple(self._completions),
             tuple(self._prices),
+            self.prefixes,
         )
 
     def _is_current(self, key: AssignmentKey) -> bool:
@@ -328,6 +334,8 @@ class Router:
             return
         self.queue.remove(decision.request)
         self.ledger.reserve(decision.key, decision.request, now_s)
+        kv_tokens = self.ledger.devices[self.ledger.row(decision.key.device_id)].kv_tokens
+        self.prefixes.add(decision.key.device_id, decision.request, kv_tokens)
         self._attempts[decision.key.request_key] = decision.key
         self.counters["assigned"] += 1
 

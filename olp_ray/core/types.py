@@ -97,6 +97,10 @@ class Request:
             raise RequestError(
                 f"request {self.id!r}: predicted_output_tokens is {self.predicted_output_tokens}; expected >= 1"
             )
+        for name in ("slo_ttft_s", "slo_e2e_s"):
+            slo_s = getattr(self, name)
+            if slo_s is not None and not slo_s > 0:
+                raise RequestError(f"request {self.id!r}: {name} is {slo_s}; expected > 0 or none")
 
     @property
     def key(self) -> RequestKey:
@@ -142,6 +146,10 @@ class Objective:
     throughput is alpha (per output token), e2e beta and ttft gamma (per second saved), qps sigma (per request),
     tail_e2e zeta1 and tail_ttft zeta2 (per request inside its threshold). e2e_threshold_s is t1', ttft_threshold_s
     is t2'. Multiplying all six weights by a constant changes no decision.
+
+    Requests may differ in worth: class_weights multiplies the reward of a request class (1 if not named), and each
+    step of priority multiplies it by priority_factor. tenant_fairness is the exponent of alpha-fairness between
+    tenants (0: none, 1: proportional; see `core.fairness`).
     """
 
     throughput: float
@@ -152,6 +160,9 @@ class Objective:
     tail_ttft: float
     e2e_threshold_s: float
     ttft_threshold_s: float
+    class_weights: tuple[tuple[str, float], ...] = ()
+    priority_factor: float = 1.0
+    tenant_fairness: float = 0.0
 
     def __post_init__(self) -> None:
         weights = self.weights
@@ -162,6 +173,11 @@ class Objective:
         for name in ("e2e_threshold_s", "ttft_threshold_s"):
             if not getattr(self, name) > 0:
                 raise RequestError(f"objective {name} is {getattr(self, name)}; expected > 0")
+        factors = (self.priority_factor, *(weight for _, weight in self.class_weights))
+        if not all(math.isfinite(factor) and factor > 0 for factor in factors):
+            raise RequestError(f"objective factors are {factors}; expected finite numbers > 0")
+        if not (math.isfinite(self.tenant_fairness) and self.tenant_fairness >= 0):
+            raise RequestError(f"objective tenant_fairness is {self.tenant_fairness}; expected >= 0")
 
     @property
     def weights(self) -> tuple[float, float, float, float, float, float]:

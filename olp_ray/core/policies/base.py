@@ -14,6 +14,7 @@ import numpy as np
 
 from olp_ray.core.calibration import Calibration
 from olp_ray.core.ledger import Ledger
+from olp_ray.core.prefix_index import PrefixIndex
 from olp_ray.core.queue import WaitingQueue
 from olp_ray.core.types import (
     Assign,
@@ -45,6 +46,7 @@ class View:
     arrivals: tuple[Request, ...]
     completions: tuple[Completion, ...]
     prices: tuple[PricesReady, ...]
+    prefixes: PrefixIndex
 
     def assign(self, waiting_index: int, device_index: int) -> Assign:
         """Release waiting[waiting_index] to the ledger's device device_index, now."""
@@ -52,6 +54,13 @@ class View:
         device = self.ledger.devices[device_index]
         key = AssignmentKey(entry.request.id, entry.request.stage, device.id, device.incarnation, entry.attempt)
         return Assign(key, entry.request)
+
+    def cached_tokens(self) -> np.ndarray:
+        """Prompt tokens probably cached, (J, G); (J, 1) zeros while nothing is known of any prefix."""
+        requests = [entry.request for entry in self.waiting]
+        if self.prefixes.is_empty:
+            return np.zeros((len(requests), 1))
+        return self.prefixes.hit_tokens(requests, [device.id for device in self.ledger.devices])
 
     def may_run(self) -> np.ndarray:
         """(G, J) bool: the device takes new requests, and the request's model and stage are allowed there."""

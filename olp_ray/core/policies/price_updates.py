@@ -23,12 +23,12 @@ import numpy as np
 
 from olp_ray.core.calibration import Calibration
 from olp_ray.core.forecast import expected_occupancy
-from olp_ray.core.history import ArrivalHistory
+from olp_ray.core.history import OWN_E2E, OWN_TTFT, PREDICTED, PROMPT, WEIGHT, ArrivalHistory
 from olp_ray.core.ledger import Ledger
 from olp_ray.core.policies.base import View
 from olp_ray.core.policies.settings import OnlineLPSettings
-from olp_ray.core.prices import DELAY_BUCKETS, PriceScalars, build_tables, shift_prices
-from olp_ray.core.reward import start_value
+from olp_ray.core.prices import DELAY_BUCKETS, PriceScalars, SampleColumn, build_tables, shift_prices
+from olp_ray.core.reward import Terms, start_value, thresholds
 from olp_ray.core.types import Objective, PricesReady, PriceWork
 from olp_ray.errors import PriceError
 
@@ -62,12 +62,16 @@ class PriceUpdates:
         self,
         view: View,
         history: ArrivalHistory,
+        weights: np.ndarray,
         calibration: Calibration,
         objective: Objective,
         now_s: float,
         rng: np.random.Generator,
     ) -> PriceWork | None:
-        """Take in tables, and if an update is due, apply them, renew pi0 and return the next work."""
+        """Take in tables, and if an update is due, apply them, renew pi0 and return the next work.
+
+        weights (J,) multiplies the reward of each waiting request.
+        """
         self._arrived.extend(view.prices)
         index = math.floor(now_s / self._settings.update_s + _EDGE)
         self._follow_fleet(view.ledger)
@@ -79,7 +83,7 @@ class PriceUpdates:
         if self.base_price <= 0:
             self._reset_prices()
             return None
-        return self._work(view, history, calibration, objective, now_s, rng)
+        return self._work(view, history, weights, calibration, objective, now_s, rng)
 
     def snapshot(self) -> dict[str, Any]:
         return {
@@ -165,9 +169,12 @@ class PriceUpdates:
             self.base_price = 0.0
             return
         step_s = float(ledger.step_s.mean())
-        length = calibration.mean_length(history.predicted_tokens, history.prompt_tokens)
-        nothing = np.zeros(1)
-        value = start_value(objective, self._settings.reward_window_s, nothing, nothing, length * step_s, length)
+        rows = history.rows
+        length = calibration.mean_length(rows[:, PREDICTED], rows[:, PROMPT])
+        terms = Terms(
+            np.zeros(len(rows)), length, rows[:, WEIGHT], *thresholds(objective, rows[:, OWN_E2E], rows[:, OWN_TTFT])
+        )
+        value = start_value(objective, self._settings.reward_window_s, terms, 0.0, 0.0, length * step_s)
         self._rate = history.rate_per_s(now_s, step_s)
         self.base_price = self._rate * float(value.mean()) / open_devices
 
@@ -175,13 +182,14 @@ class PriceUpdates:
         self,
         view: View,
         history: ArrivalHistory,
+        weights: np.ndarray,
         calibration: Calibration,
         objective: Objective,
         now_s: float,
         rng: np.random.Generator,
     ) -> PriceWork:
         settings, ledger = self._settings, view.ledger
-        samples, waited_s = self._samples(view, history, calibration, now_s, rng)
+        samples, terms = self._samples(view, history, weights, calibration, objective, now_s, rng)
         index, grid = self._index, self._grid
         scalars = PriceScalars(
             settings.bucket_s,
@@ -208,7 +216,7 @@ class PriceUpdates:
             step_s=ledger.step_s.copy(),
             accepted=self._accepted.copy(),
             samples=samples,
-            value=self._sample_value(ledger, objective, samples, waited_s),
+            value=self._sample_value(ledger, objective, terms),
             start_prices=start_prices,
         )
 
@@ -216,11 +224,13 @@ class PriceUpdates:
         self,
         view: View,
         history: ArrivalHistory,
+        weights: np.ndarray,
         calibration: Calibration,
+        objective: Objective,
         now_s: float,
         rng: np.random.Generator,
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """(S, 5) samples of all rounds, and the time that each has waited already (S,).
+    ) -> tuple[np.ndarray, Terms]:
+        """(S, 5) samples of all rounds, and what the reward of each is made of, (S,).
 
         Each past arrival stands for one to come, at a random bucket ahead; each waiting request stands for itself.
         """
@@ -228,43 +238,43 @@ class PriceUpdates:
         batch, rounds = settings.batch, settings.rounds
         ahead = max(1, round(settings.lookahead_s / settings.bucket_s))
         waiting = min(len(queue), batch)
-        rows = np.empty((rounds, batch + waiting, 5))
+        samples = np.zeros((rounds, batch + waiting, 5))
+        rows = np.empty((rounds, batch + waiting, history.rows.shape[1]))
         waited_s = np.zeros((rounds, batch + waiting))
         for k in range(rounds):
-            past = rng.integers(0, len(history), batch)
-            rows[k, :batch, 0] = rng.integers(0, ahead, batch) * settings.bucket_s
-            rows[k, :batch, 1] = history.prompt_tokens[past]
-            rows[k, :batch, 2] = history.predicted_tokens[past]
-            rows[k, :batch, 3] = self._rate * settings.lookahead_s / batch
+            rows[k, :batch] = history.rows[rng.integers(0, len(history), batch)]
+            samples[k, :batch, SampleColumn.START_S] = rng.integers(0, ahead, batch) * settings.bucket_s
+            samples[k, :batch, SampleColumn.WEIGHT] = self._rate * settings.lookahead_s / batch
             chosen = np.arange(waiting)
             if len(queue) > batch:
                 chosen = rng.choice(len(queue), batch, replace=False)
-            rows[k, batch:, 0] = 0.0
-            rows[k, batch:, 1] = queue.prompt_tokens[chosen]
-            rows[k, batch:, 2] = queue.predicted_output_tokens[chosen]
-            rows[k, batch:, 3] = len(queue) / max(waiting, 1)
+            rows[k, batch:] = np.stack(
+                (
+                    queue.prompt_tokens[chosen],
+                    queue.predicted_output_tokens[chosen],
+                    weights[chosen],
+                    queue.slo_e2e_s[chosen],
+                    queue.slo_ttft_s[chosen],
+                ),
+                axis=1,
+            )
+            samples[k, batch:, SampleColumn.WEIGHT] = len(queue) / max(waiting, 1)
+            samples[k, :, SampleColumn.ROUND] = k
             waited_s[k, batch:] = now_s - queue.arrival_s[chosen]
-            rows[k, :, 4] = k
-        rows[:, :, 2] = calibration.mean_length(rows[:, :, 2], rows[:, :, 1])
-        return rows.reshape(-1, 5), waited_s.reshape(-1)
+        flat, past = samples.reshape(-1, 5), rows.reshape(-1, rows.shape[2])
+        length = calibration.mean_length(past[:, PREDICTED], past[:, PROMPT])
+        flat[:, SampleColumn.PROMPT_TOKENS], flat[:, SampleColumn.OUTPUT_TOKENS] = past[:, PROMPT], length
+        own = thresholds(objective, past[:, OWN_E2E], past[:, OWN_TTFT])
+        return flat, Terms(waited_s.reshape(-1), length, past[:, WEIGHT], *own)
 
-    def _sample_value(
-        self, ledger: Ledger, objective: Objective, samples: np.ndarray, waited_s: np.ndarray
-    ) -> np.ndarray:
+    def _sample_value(self, ledger: Ledger, objective: Objective, terms: Terms) -> np.ndarray:
         """(S, 4, 1 or G): one column when all devices are alike."""
         step_s = ledger.step_s
         if (step_s == step_s[0]).all() and not ledger.draining.any():
             step_s = step_s[:1]
-        delay_s = DELAY_BUCKETS * self._settings.bucket_s
-        length = samples[:, 2][:, None, None]
-        value = start_value(
-            objective,
-            self._settings.reward_window_s,
-            waited_s[:, None, None] + delay_s[None, :, None],
-            np.zeros(1),
-            length * step_s,
-            length,
-        )
+        delay_s = (DELAY_BUCKETS * self._settings.bucket_s)[None, :, None]
+        life_s = terms.output_tokens[:, None, None] * step_s
+        value = start_value(objective, self._settings.reward_window_s, terms.column(1, 2), delay_s, 0.0, life_s)
         if ledger.draining.any():
             value = np.where(ledger.draining, -np.inf, value)
         return value

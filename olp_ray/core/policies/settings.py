@@ -54,3 +54,4 @@ class RouterLimits:
 
     queue_size: int | None
     retry_after_s: float
+    prefix_block_tokens: int  # prompt tokens that one hash of Request.prefix_blocks stands for

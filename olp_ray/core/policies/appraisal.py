@@ -1,0 +1,98 @@
+"""What every waiting request is worth and costs now, on every device. Who is admitted is not decided here.
+
+Notation
+    symbol     meaning                                                        shape          unit        paper
+    s, ell     prompt tokens and calibrated mean output tokens                (J,)           tokens      s_j, o-hat_j
+    u          prompt tokens that the device has not cached                   (J, G)         tokens
+    Q, R       prefill backlog and prefill rate of a device                   (G,)           tokens, /s
+    F          time to the first token on a device, (Q + u) / R + tau         (J, G)         s           0
+    L          time that a life on a device lasts, F + ell * tau              (J, G)         s           o-hat_j
+    V          reward of starting now                                         (J, G)         reward      r_{j,g,k}
+    c          price of a life that starts now                                (G, J)         reward      a'p, eq. 10
+    e          what that life would cost at the uncongested price             (J,)           reward
+    A          what is lost by not starting now                               (J, G)         reward
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from olp_ray.core.ledger import Ledger
+from olp_ray.core.policies.base import View
+from olp_ray.core.policies.settings import OnlineLPSettings
+from olp_ray.core.prices import life_cost
+from olp_ray.core.reward import Terms, start_value, thresholds, urgency
+from olp_ray.core.types import Objective
+
+
+@dataclass(frozen=True, slots=True)
+class Appraisal:
+    """Requests are in queue order; key is A / (min c + eps0 e), nan while there are no prices."""
+
+    terms: Terms
+    length_tokens: np.ndarray  # (J,) calibrated median, for feasibility
+    first_token_s: np.ndarray  # (J, G) F
+    life_s: np.ndarray  # (J, G) L
+    value: np.ndarray  # (J, G) V
+    cost: np.ndarray  # (G, J) c
+    regular_cost: np.ndarray  # (J,) e
+    volume: np.ndarray  # (J,) slot and KV seconds of a life, as shares of a mean device
+    key: np.ndarray  # (J,)
+
+
+def appraise(
+    view: View,
+    now_s: float,
+    objective: Objective,
+    settings: OnlineLPSettings,
+    weights: np.ndarray,
+    tables: np.ndarray,
+    base_price: float,
+) -> Appraisal:
+    """Worth and price of every waiting request; weights (J,) multiplies the reward, tables are prices in force."""
+    ledger, queue = view.ledger, view.waiting
+    prompt = queue.prompt_tokens
+    output = view.calibration.mean_length(queue.predicted_output_tokens, prompt)
+    own = thresholds(objective, queue.slo_e2e_s, queue.slo_ttft_s)
+    terms = Terms(np.maximum(now_s - queue.arrival_s, 0.0), output, weights, *own)
+    uncached = prompt[:, None] - view.cached_tokens()
+    first_s = time_to_first_token(view, now_s, uncached)
+    life_s = first_s + output[:, None] * ledger.step_s
+    by_request = terms.column(1)
+    value = start_value(objective, settings.reward_window_s, by_request, 0.0, first_s, life_s)
+    step_s = life_s.T / output
+    cost = life_cost(tables, settings.bucket_s, np.zeros((1, 1)), uncached.T, life_s.T, step_s)
+    tick_s = float(ledger.step_s.mean())
+    lost = urgency(objective, settings.reward_window_s, settings.urgency_s, tick_s, by_request, first_s, life_s)
+    volume = life_volume(ledger, prompt, output, life_s.mean(axis=1))
+    key = np.full(len(prompt), np.nan)
+    if base_price > 0:
+        key = lost.max(axis=1) / (cost.min(axis=0) + settings.regular_price * base_price * volume)
+    return Appraisal(
+        terms,
+        view.calibration.median_length(queue.predicted_output_tokens),
+        first_s,
+        life_s,
+        value,
+        cost,
+        base_price * volume,
+        volume,
+        key,
+    )
+
+
+def life_volume(ledger: Ledger, prompt: np.ndarray, output: np.ndarray, life_s: np.ndarray) -> np.ndarray:
+    """Slot seconds and KV-token seconds of lives, as shares of a mean device's slots and KV tokens, (J,)."""
+    slots, kv_tokens = max(ledger.slots.mean(), 1.0), max(ledger.kv_tokens.mean(), 1.0)
+    return life_s / slots + (prompt + output / 2) * life_s / kv_tokens
+
+
+def time_to_first_token(view: View, now_s: float, uncached: np.ndarray) -> np.ndarray:
+    """F for each request and device, (J, G); 0 where prefill takes no time (the paper's decode-only model)."""
+    ledger = view.ledger
+    rate = ledger.prefill_tokens_per_s
+    finite = np.isfinite(rate)
+    wait_s = (ledger.prefill_backlog(now_s) + uncached) / rate + ledger.step_s
+    return np.where(finite, wait_s, 0.0)
