@@ -180,9 +180,16 @@ class PriceBlock:
         Raises `PriceError` when a shape is wrong or a number is not finite (value may be -inf: may not run here).
         """
         devices, _, buckets = self._prices.shape
-        for name, array in (("occupied", per_device.occupied), ("capacity", per_device.capacity)):
-            if array.shape != (devices, 2, buckets) or not np.isfinite(array).all():
-                raise PriceError(f"{name}: expected finite {(devices, 2, buckets)}, got shape {array.shape}")
+        if np.shape(scalars) != (len(PriceScalars._fields),) or not np.isfinite(scalars).all():
+            raise PriceError(f"scalars: expected finite ({len(PriceScalars._fields)},), got shape {np.shape(scalars)}")
+        per_bucket = (devices, 2, buckets)
+        for name, array, shape, above in (
+            ("occupied", per_device.occupied, per_bucket, -np.inf),
+            ("capacity", per_device.capacity, per_bucket, 0.0),
+            ("step_s", per_device.step_s, (devices,), 0.0),
+        ):
+            if array.shape != shape or not (np.isfinite(array) & (array > above)).all():
+                raise PriceError(f"{name}: expected finite {shape} above {above}, got shape {array.shape}")
         if samples.ndim != 2 or samples.shape[1] != len(SampleColumn) or not np.isfinite(samples).all():
             raise PriceError(f"samples: expected finite (S, {len(SampleColumn)}), got shape {samples.shape}")
         if value.shape not in ((len(samples), 4, 1), (len(samples), 4, devices)) or np.isnan(value).any():
@@ -218,8 +225,8 @@ class PriceBlock:
 
     def accept(self, winners: Winners) -> None:
         """Add the samples that this block's devices won to the demand, and take one projected gradient step."""
-        terms = self._terms
         draft = self._open_draft()
+        terms = self._terms
         demand = self._demand(winners)
         capacity = self._per_device.capacity
         free = np.maximum(1.0 - self._per_device.occupied / capacity, 0.0)
@@ -232,8 +239,9 @@ class PriceBlock:
 
     def finish(self) -> np.ndarray:
         """Prefix tables (G, 5, N + 1) of the draft prices on the grid of the next update."""
+        draft = self._open_draft()
         terms = self._terms
-        self._draft = shift_prices(self._open_draft(), int(terms.next_grid - terms.grid))
+        self._draft = shift_prices(draft, int(terms.next_grid - terms.grid))
         self._draft_id, self._draft_grid = self._update_id, int(terms.next_grid)
         return build_tables(self._draft, terms.bucket_s)
 
