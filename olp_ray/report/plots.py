@@ -18,7 +18,7 @@ from olp_ray.report.tables import ranked
 
 
 def plot_latency_cdfs(runs: Mapping[str, str | Path], path: str | Path) -> Path:
-    """CDFs of TTFT and E2E over all requests; label -> requests.parquet. A curve ends below 1 if some never got there."""
+    """CDFs of TTFT and E2E over all requests; label -> requests.parquet. It ends below 1 if some never got there."""
     pyplot = _pyplot()
     figure, axes = pyplot.subplots(1, 2, figsize=(10, 4), layout="constrained")
     for label, file in runs.items():

@@ -186,7 +186,9 @@ class Replica:
             sequence = self.waiting[0]
             context = sequence.prompt_tokens + sequence.generated
             compute = spec.prefill or (spec.recompute and sequence.preemptions > 0)
-            if not compute and spec.recompute:
+            if compute:
+                context = max(1, context)  # an empty prompt still takes an iteration
+            elif spec.recompute:
                 context -= 1  # its last token is not in the cache yet
             blocks = -(-context // spec.block_tokens)
             growth = self._phases[self.iteration % spec.block_tokens] + (
@@ -202,7 +204,7 @@ class Replica:
             self.free_blocks -= blocks
             boundary.started.append(sequence)
             if compute:
-                sequence.computed, sequence.pending, sequence.joined = 0, max(1, context), -1
+                sequence.computed, sequence.pending, sequence.joined = 0, context, -1
                 self._prefilling[sequence.order] = sequence
                 tokens = min(sequence.pending, left)
                 self._chunks.append((sequence, tokens))
