@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
 from olp_ray.config.base import Count, Mode, Model, NotNegative, Positive, nearest
-from olp_ray.core.policies.settings import OnlineLPSettings, PolicySettings, RouterLimits
+from olp_ray.core.policies.settings import OnlineLPSettings, PaperLPSettings, PolicySettings, RouterLimits
 from olp_ray.core.types import Objective
 from olp_ray.errors import ConfigError
 
@@ -53,8 +53,31 @@ class OnlineLPConfig(Model):
     max_wait_length_factor: NotNegative = 0.0
     max_wait_exempt_share: Annotated[float, Field(ge=0, lt=1)] | None = None
     remaining_quantile: Annotated[float, Field(gt=0, lt=1)] = 0.7
+    prefill_ahead_s: Positive = 0.1
     reservation: bool = True
     shed: bool | None = None
+
+
+class PaperLPConfig(Model):
+    """Constants and switches of `online_lp_paper`; what is None follows from the mode and the thresholds.
+
+    horizon_s is the paper's T: set it to the length of the run.
+    """
+
+    horizon_s: Positive | None = None
+    slot_s: Positive | None = None
+    rounds: Count = 5
+    batch: Count = 64
+    history: Count = 1000
+    rate_window: Count = 200
+    learning_rate: Positive = 1e-3
+    learning_rate_decay: Literal["constant", "sqrt"] = "constant"
+    reward_normaliser: Literal["largest", "one", "none"] = "largest"
+    remaining: Literal["arrivals", "slots"] = "arrivals"
+    recording: Literal["best", "best_positive", "admitted"] = "best"
+    mixed: bool = False
+    count_prompt_tokens: bool = False
+    exact: bool = False
 
 
 class Preset(Model):
@@ -69,6 +92,18 @@ PRESETS: dict[str, Preset] = {
     "balanced": Preset(weights=(0, 1, 1, 0.1, 1, 1), shed=False, doc="a bit of everything; the default"),
     "e2e": Preset(weights=(0, 1, 1, 0, 0, 0), shed=False, doc="lowest mean end-to-end latency"),
     "attainment": Preset(weights=(0, 0, 0, 0.01, 1, 1), shed=True, doc="most requests inside both thresholds"),
+    **{
+        f"paper_{name}": Preset(weights=weights, shed=False, doc=f"weights of the paper's {figures}")
+        for name, figures, weights in (
+            ("latency_mixed", "Figures 9a and 14a", (1 / 135, 1, 1, 1, 1 / 400, 1 / 400)),
+            ("latency", "Figures 3a and 14b", (0, 1, 1, 0, 0, 0)),
+            ("tail_mixed", "Figures 2a and 15a", (1 / 135, 1 / 400, 1 / 400, 1, 1, 1)),
+            ("balanced", "Figure 2b", (1 / 27, 1 / 2048, 1 / 2048, 5, 1, 1)),
+            ("tail", "Figures 3b and 15b", (0, 0, 0, 0, 1, 1)),
+            ("throughput_mixed", "Figures 12a and 16a", (1, 1 / 400, 1 / 400, 1, 1 / 400, 1 / 400)),
+            ("throughput", "Figures 12b and 16b", (1, 0, 0, 1, 0, 0)),
+        )
+    },
 }
 
 DEFAULT_THRESHOLDS: dict[Mode, tuple[float, float]] = {"timed": (15.0, 2.0), "period": (500.0, 49.0)}
@@ -81,6 +116,8 @@ class RouterConfig(Model):
     preset: str = "balanced"
     objective: ObjectiveConfig = ObjectiveConfig()
     online_lp: OnlineLPConfig = OnlineLPConfig()
+    paper_lp: PaperLPConfig = PaperLPConfig()
+    aged_length_weight: NotNegative = 1.0
     queue_size: Count | None = None
     retry_after_s: Positive = 1.0
     prefix_block_tokens: Count = 512
@@ -117,7 +154,12 @@ class RouterConfig(Model):
     def settings(self, mode: Mode) -> PolicySettings:
         objective = self.core_objective(mode)
         shed = PRESETS[self.preset].shed
-        return PolicySettings(objective, online_lp_settings(self.online_lp, objective, mode, shed))
+        return PolicySettings(
+            objective,
+            online_lp_settings(self.online_lp, objective, mode, shed),
+            paper_lp_settings(self.paper_lp, objective, mode),
+            self.aged_length_weight,
+        )
 
 
 def online_lp_settings(config: OnlineLPConfig, objective: Objective, mode: Mode, shed: bool) -> OnlineLPSettings:
@@ -147,3 +189,12 @@ def online_lp_settings(config: OnlineLPConfig, objective: Objective, mode: Mode,
     merged: dict[str, Any] = {"shed": shed, **derived, **given}
     merged.setdefault("update_s", merged["bucket_s"] / 2)
     return OnlineLPSettings(**merged)
+
+
+def paper_lp_settings(config: PaperLPConfig, objective: Objective, mode: Mode) -> PaperLPSettings:
+    """The period model: slots of one period, T = 3000. In seconds: slots of a third of the TTFT threshold, one hour."""
+    derived = {"horizon_s": 3000.0, "slot_s": 1.0}
+    if mode == "timed":
+        derived = {"horizon_s": 3600.0, "slot_s": objective.ttft_threshold_s / 3}
+    given = {k: v for k, v in config.model_dump().items() if v is not None}
+    return PaperLPSettings(**{**derived, **given})

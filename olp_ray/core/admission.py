@@ -47,11 +47,16 @@ class Admission:
 
 
 def plain_candidates(
-    index: np.ndarray, prompt_tokens: np.ndarray, length_tokens: np.ndarray, allowed: np.ndarray
+    index: np.ndarray,
+    prompt_tokens: np.ndarray,
+    length_tokens: np.ndarray,
+    allowed: np.ndarray,
+    *,
+    may_reserve: bool = False,
 ) -> Candidates:
-    """Candidates that no device is dearer for, and that reserve nothing."""
+    """Candidates that no device is dearer for; all of them, or none, may reserve."""
     nothing = np.zeros(allowed.shape)
-    return Candidates(index, prompt_tokens, length_tokens, allowed, nothing, nothing, np.zeros(len(index), dtype=bool))
+    return Candidates(index, prompt_tokens, length_tokens, allowed, nothing, nothing, np.full(len(index), may_reserve))
 
 
 def admit_in_order(
@@ -71,10 +76,10 @@ def admit_in_order(
     done = Admission(rotation=rotation)
     count = len(candidates.index)
     fits = np.zeros(candidates.allowed.shape, dtype=bool)
-    for g in np.flatnonzero(forecast.free_slots >= 1).tolist():
+    for g in np.flatnonzero(forecast.takes_more).tolist():
         fits[g] = _fits(forecast, candidates, g)
     position = 0
-    while position < count and (forecast.free_slots >= 1).any():
+    while position < count and forecast.takes_more.any():
         startable: np.ndarray = np.any(fits[:, position:], axis=0)
         stops = startable | candidates.may_reserve[position:] if len(done.reserved) < reservations else startable
         offset = 0 if head_of_line else int(stops.argmax())

@@ -22,15 +22,19 @@ from olp_ray.core.ledger import Ledger
 
 OCCUPANCY_LEVELS = (0.1, 0.3, 0.5, 0.7, 0.9)  # midpoints of five equal shares of a resident's remaining length
 _NEVER = 1e15
+PREFILL_MARGIN_S = 1e-6  # so that a wake for room in the prefill queue finds it
 
 
 class Forecast:
     """A working copy of one moment's plan; `admit` adds to it, the ledger stays as it is.
 
-    level is the conditional quantile of the remaining length at which residents are planned.
+    level is the conditional quantile of the remaining length at which residents are planned. A device takes more only
+    while its prefill backlog is at most prefill_ahead_s long: what waits behind it waits here, where order is free.
     """
 
-    def __init__(self, ledger: Ledger, calibration: Calibration, now_s: float, level: float) -> None:
+    def __init__(
+        self, ledger: Ledger, calibration: Calibration, now_s: float, level: float, prefill_ahead_s: float
+    ) -> None:
         resident = ledger.is_resident
         decoded = ledger.decoded_now(now_s)
         kv = np.where(resident, ledger.prompt_tokens + decoded, 0.0)
@@ -46,6 +50,9 @@ class Forecast:
         self.external_kv_tokens = ledger.external_kv_tokens
         self.blocks = np.array([device.block_tokens for device in ledger.devices], dtype=np.float64)
         self.kv_now = self._kv.sum(axis=1) + self.external_kv_tokens
+        self.backlog = ledger.prefill.backlog(now_s)
+        self._prefill_rate = rate = ledger.prefill.rate_tokens_per_s.copy()
+        self._backlog_limit = np.where(np.isfinite(rate), rate * prefill_ahead_s, np.inf)
         self._left: list[np.ndarray | None] = [None] * len(self._count)
         self._peak: list[np.ndarray | None] = [None] * len(self._count)
 
@@ -55,9 +62,17 @@ class Forecast:
         return self._count + self.external_slots
 
     @property
-    def free_slots(self) -> np.ndarray:
-        """(G,) slots that a candidate could take now."""
-        return self.slots - self.occupied_slots
+    def takes_more(self) -> np.ndarray:
+        """(G,) bool: a slot is free, and the prompts sent already keep prefill busy no longer than it looks ahead."""
+        return (self.slots - self.occupied_slots >= 1) & (self.backlog <= self._backlog_limit)
+
+    def next_room_s(self, now_s: float) -> float:
+        """When the first device with a free slot has worked off enough prompts to take more; inf if none waits so."""
+        excess = self.backlog - self._backlog_limit
+        waiting = (self.slots - self.occupied_slots >= 1) & (excess > 0)
+        if not waiting.any():
+            return float("inf")
+        return now_s + float((excess[waiting] / self._prefill_rate[waiting]).min()) + PREFILL_MARGIN_S
 
     @property
     def utilisation(self) -> np.ndarray:
@@ -76,7 +91,7 @@ class Forecast:
         count = int(self._count[g])
         occupied = count + self.external_slots[g]
         capacity = self.kv_tokens[g] - self.external_kv_tokens[g]
-        if occupied + 1 > self.slots[g]:
+        if occupied + 1 > self.slots[g] or self.backlog[g] > self._backlog_limit[g]:
             return np.zeros(len(prompt_tokens), dtype=bool)
         prompt = prompt_tokens + (self.blocks[g] - 1)
         length = np.minimum(length_tokens, np.maximum(capacity - prompt, 1.0))
@@ -100,6 +115,7 @@ class Forecast:
             table[g, at] = value
         self._count[g] += 1
         self.kv_now[g] += prompt
+        self.backlog[g] += prompt_tokens
         self._left[g] = self._peak[g] = None
 
     def earliest_fit(self, g: int, prompt_tokens: float, length_tokens: float) -> float:

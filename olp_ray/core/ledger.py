@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from olp_ray.core.prefill import PrefillTracker
 from olp_ray.core.types import AssignmentKey, Device, EngineObserved, Request
 from olp_ray.errors import EventError, SnapshotError
 
@@ -48,8 +49,7 @@ class Ledger:
         self.draining = np.zeros(0, dtype=bool)
         self.external_slots = np.zeros(0)
         self.external_kv_tokens = np.zeros(0)
-        self.prefill_tokens_per_s = np.zeros(0)
-        self._backlog = np.zeros((2, 0))  # prompt tokens not yet prefilled, and when that was so
+        self.prefill = PrefillTracker()
         self._data = np.zeros((_FIELDS, 0, 8))
         self._keys: list[list[AssignmentKey]] = []
         self._requests: dict[AssignmentKey, Request] = {}
@@ -86,8 +86,7 @@ class Ledger:
         self.draining = np.append(self.draining, False)
         self.external_slots = np.append(self.external_slots, 0.0)
         self.external_kv_tokens = np.append(self.external_kv_tokens, 0.0)
-        self.prefill_tokens_per_s = np.append(self.prefill_tokens_per_s, device.prefill_tokens_per_s)
-        self._backlog = np.concatenate([self._backlog, np.zeros((2, 1))], axis=1)
+        self.prefill.join(device.prefill_tokens_per_s)
         self._data = np.concatenate([self._data, np.zeros((_FIELDS, 1, self._data.shape[2]))], axis=1)
 
     def drain(self, device_id: str) -> None:
@@ -104,7 +103,7 @@ class Ledger:
         for name in _DEVICE_ARRAYS:
             setattr(self, name, np.delete(getattr(self, name), g))
         self._data = np.delete(self._data, g, axis=1)
-        self._backlog = np.delete(self._backlog, g, axis=1)
+        self.prefill.remove(g)
         self._row = {device.id: i for i, device in enumerate(self.devices)}
         self._place = {key: (i, j) for i, keys in enumerate(self._keys) for j, key in enumerate(keys)}
         return lost
@@ -179,7 +178,7 @@ class Ledger:
             self._data = np.concatenate([self._data, np.zeros_like(self._data)], axis=2)
         prompt = request.prompt_tokens + self.devices[g].block_tokens - 1
         self._data[:, g, column] = (prompt, request.predicted_output_tokens, 0.0, now_s, now_s, 0.0)
-        self._add_backlog(g, request.prompt_tokens, now_s)
+        self.prefill.add(g, request.prompt_tokens, now_s)
         self.count[g] += 1
         self._keys[g].append(key)
         self._requests[key] = request
@@ -188,7 +187,7 @@ class Ledger:
     def start(self, key: AssignmentKey, now_s: float) -> None:
         """The engine took it into its batch; it decodes once the prompts before it and its own are prefilled."""
         g, column = self._find(key)
-        self._data[KNOWN_S, g, column] = now_s + self.prefill_backlog(now_s)[g] / self.prefill_tokens_per_s[g]
+        self._data[KNOWN_S, g, column] = now_s + self.prefill.backlog(now_s)[g] / self.prefill.rate_tokens_per_s[g]
         self._data[STARTED, g, column] = 1.0
 
     def progress(self, keys: Sequence[AssignmentKey], decoded_tokens: np.ndarray, now_s: float) -> int:
@@ -209,6 +208,7 @@ class Ledger:
             self._data[DECODED, g, columns] = decoded
             self._data[KNOWN_S, g, columns] = now_s
             self._data[STARTED, g, columns] = 1.0
+            self._report_prefill(g, now_s)
         return len(keys) - len(known)
 
     def preempt(self, key: AssignmentKey, decoded_tokens: int, now_s: float) -> None:
@@ -216,7 +216,7 @@ class Ledger:
         g, column = self._find(key)
         self._data[DECODED : KNOWN_S + 1, g, column] = (decoded_tokens, now_s)
         self._data[STARTED, g, column] = 0.0
-        self._add_backlog(g, self._data[PROMPT, g, column] + decoded_tokens, now_s)
+        self.prefill.add(g, self._data[PROMPT, g, column] + decoded_tokens, now_s)
 
     def release(self, key: AssignmentKey) -> Request:
         """Take a resident out; its last column moves into its place."""
@@ -270,13 +270,6 @@ class Ledger:
         held = np.where(self.is_resident, self.prompt_tokens + self.decoded_now(now_s), 0.0)
         return held.sum(axis=1) + self.external_kv_tokens
 
-    def prefill_backlog(self, now_s: float) -> np.ndarray:
-        """Prompt tokens assigned but probably not prefilled yet, per device, (G,): a fluid that the device drains."""
-        tokens, at_s = self._backlog
-        finite = np.isfinite(self.prefill_tokens_per_s)
-        rate = np.where(finite, self.prefill_tokens_per_s, 0.0)
-        return np.where(finite, np.maximum(tokens - rate * np.maximum(now_s - at_s, 0.0), 0.0), 0.0)
-
     # -- checks and snapshots -----------------------------------------------------------------------------------
 
     def check_invariants(self) -> None:
@@ -298,7 +291,7 @@ class Ledger:
             "keys": [list(keys) for keys in self._keys],
             "requests": dict(self._requests),
             "data": self._data.copy(),
-            "backlog": self._backlog.copy(),
+            "prefill": self.prefill.snapshot(),
             "schedules": [list(schedule) for schedule in self._schedules],
             **{name: getattr(self, name).copy() for name in _DEVICE_ARRAYS},
         }
@@ -313,7 +306,7 @@ class Ledger:
         self._requests = dict(state["requests"])
         self._place = {key: (i, j) for i, keys in enumerate(self._keys) for j, key in enumerate(keys)}
         self._data = np.array(state["data"])
-        self._backlog = np.array(state["backlog"])
+        self.prefill.restore(state["prefill"])
         self._schedules = [list(schedule) for schedule in state["schedules"]]
         for name in _DEVICE_ARRAYS:
             setattr(self, name, np.array(state[name]))
@@ -324,8 +317,14 @@ class Ledger:
         except KeyError:
             raise EventError(f"assignment {key} is not in the ledger") from None
 
-    def _add_backlog(self, g: int, tokens: float, now_s: float) -> None:
-        self._backlog[:, g] = (self.prefill_backlog(now_s)[g] + tokens, now_s)
+    def _report_prefill(self, g: int, now_s: float) -> None:
+        data = self._data[:, g, : self.count[g]]
+        pending = np.flatnonzero(data[DECODED] == 0)
+        if not len(pending):
+            self.prefill.report(g, 0.0, 0.0, now_s)
+            return
+        oldest = pending[np.argmin(data[ASSIGNED_S, pending])]
+        self.prefill.report(g, float(data[PROMPT, pending].sum()), float(data[PROMPT, oldest]), now_s)
 
     def _blend_step(self, g: int, step_s: float) -> None:
         self.step_s[g] += STEP_BLEND * (step_s - self.step_s[g])
@@ -339,5 +338,4 @@ _DEVICE_ARRAYS = (
     "draining",
     "external_slots",
     "external_kv_tokens",
-    "prefill_tokens_per_s",
 )

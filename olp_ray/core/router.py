@@ -6,6 +6,7 @@ where is the policy's business.
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -247,7 +248,7 @@ class Router:
 
     def _reconfigure(self, event: Reconfigure, now_s: float) -> None:
         objective = event.objective or self._settings.objective
-        settings = PolicySettings(objective, self._settings.online_lp)
+        settings = dataclasses.replace(self._settings, objective=objective)
         if event.policy is not None and event.policy != self.policy.name:
             try:
                 self.policy = build_policy(event.policy, settings)

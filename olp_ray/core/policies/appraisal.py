@@ -92,7 +92,7 @@ def life_volume(ledger: Ledger, prompt: np.ndarray, output: np.ndarray, life_s: 
 def time_to_first_token(view: View, now_s: float, uncached: np.ndarray) -> np.ndarray:
     """F for each request and device, (J, G); 0 where prefill takes no time (the paper's decode-only model)."""
     ledger = view.ledger
-    rate = ledger.prefill_tokens_per_s
+    rate = ledger.prefill.rate_tokens_per_s
     finite = np.isfinite(rate)
-    wait_s = (ledger.prefill_backlog(now_s) + uncached) / rate + ledger.step_s
+    wait_s = (ledger.prefill.backlog(now_s) + uncached) / rate + ledger.step_s
     return np.where(finite, wait_s, 0.0)

@@ -11,6 +11,7 @@ from olp_ray.core.admission import admit_in_order, plain_candidates
 from olp_ray.core.forecast import Forecast
 from olp_ray.core.policies.base import PolicyStep, View
 from olp_ray.core.policies.settings import PolicySettings
+from olp_ray.core.policies.shedding import expiry_s, refuse_expired
 from olp_ray.core.types import Objective
 from olp_ray.errors import SnapshotError
 
@@ -21,9 +22,11 @@ class CentralQueue:
     name = ""
     holding = True
     head_of_line = False
+    reserves = False  # whether requests that fit nowhere yet have devices kept for them
 
     def __init__(self, settings: PolicySettings) -> None:
-        self._level = settings.online_lp.remaining_quantile
+        self._plan = (settings.online_lp.remaining_quantile, settings.online_lp.prefill_ahead_s)
+        self._sheds = settings.online_lp.shed
         self.objective = settings.objective
         self._rotation = 0
 
@@ -34,16 +37,36 @@ class CentralQueue:
     def step(self, view: View, now_s: float, rng: np.random.Generator) -> PolicyStep:
         if not view.waiting:
             return PolicyStep()
-        forecast = Forecast(view.ledger, view.calibration, now_s, self._level)
-        if not (forecast.free_slots >= 1).any():
-            return PolicyStep()
+        if not self._sheds:
+            return self._start(view, np.ones(len(view.waiting), dtype=bool), now_s)
+        last_s = expiry_s(view, self.objective)
+        alive = last_s > now_s
+        refused = [refuse_expired(view, int(i), self.objective) for i in np.flatnonzero(~alive)]
+        started = self._start(view, alive, now_s)
+        wake_s = min(started.next_wake_s, float(last_s[alive].min(initial=np.inf)))
+        return PolicyStep((*refused, *started.decisions), next_wake_s=wake_s)
+
+    def _start(self, view: View, alive: np.ndarray, now_s: float) -> PolicyStep:
+        """Release the alive requests that fit, by rank."""
+        forecast = Forecast(view.ledger, view.calibration, now_s, *self._plan)
+        if not forecast.takes_more.any():
+            return PolicyStep(next_wake_s=forecast.next_room_s(now_s))
         order = self.rank(view, now_s)
+        order = order[alive[order]]
         queue = view.waiting
         length = view.calibration.median_length(queue.predicted_output_tokens[order])
-        candidates = plain_candidates(order, queue.prompt_tokens[order], length, view.may_run()[:, order])
-        done = admit_in_order(forecast, candidates, self._rotation, head_of_line=self.head_of_line)
+        allowed = view.may_run()[:, order]
+        candidates = plain_candidates(order, queue.prompt_tokens[order], length, allowed, may_reserve=self.reserves)
+        done = admit_in_order(
+            forecast,
+            candidates,
+            self._rotation,
+            head_of_line=self.head_of_line,
+            reservations=max(1, round(len(view.ledger.devices) / 2)),
+        )
         self._rotation = done.rotation
-        return PolicyStep(tuple(view.assign(i, g) for i, g in done.placed))
+        wake_s = forecast.next_room_s(now_s) if len(done.placed) < alive.sum() else np.inf
+        return PolicyStep(tuple(view.assign(i, g) for i, g in done.placed), next_wake_s=wake_s)
 
     def reconfigure(self, objective: Objective) -> None:
         self.objective = objective
@@ -57,7 +80,7 @@ class CentralQueue:
 
     def explain(self, view: View, now_s: float) -> tuple[Mapping[str, Any], ...]:
         """Per waiting request: its place in the order, and on which devices it would fit now."""
-        forecast = Forecast(view.ledger, view.calibration, now_s, self._level)
+        forecast = Forecast(view.ledger, view.calibration, now_s, *self._plan)
         queue, allowed = view.waiting, view.may_run()
         length = view.calibration.median_length(queue.predicted_output_tokens)
         fits = [allowed[g] & forecast.fits(g, queue.prompt_tokens, length) for g in range(len(allowed))]

@@ -22,23 +22,30 @@ class Immediate:
     def __init__(self, settings: PolicySettings) -> None:
         self._turn = 0
 
+    def load(self, view: View, now_s: float) -> np.ndarray:
+        """What counts as load on each device, (G,): requests queued or running, unless a subclass says otherwise."""
+        return view.ledger.occupied_slots.astype(np.float64)
+
+    def added_load(self, view: View, index: int) -> float:
+        """What the waiting request at this place adds to it."""
+        return 1.0
+
     def pick(self, devices: np.ndarray, load: np.ndarray, view: View, rng: np.random.Generator) -> int:
-        """One of `devices` (fleet indices that may run the request); load (G,) is requests queued or running there,
-        with those sent in this step."""
+        """One of `devices` (fleet indices that may run the request); load (G,) includes those sent in this step."""
         raise TypeError(f"{type(self).__name__} does not say where it sends requests")
 
     def step(self, view: View, now_s: float, rng: np.random.Generator) -> PolicyStep:
         if not view.waiting:
             return PolicyStep()
         allowed = view.may_run()
-        load = view.ledger.occupied_slots.astype(np.float64)
+        load = self.load(view, now_s)
         placed = []
         for i in range(len(view.waiting)):
             devices = np.flatnonzero(allowed[:, i])
             if not len(devices):
                 continue
             g = self.pick(devices, load, view, rng)
-            load[g] += 1
+            load[g] += self.added_load(view, i)
             self._turn += 1
             placed.append(view.assign(i, g))
         return PolicyStep(tuple(placed))

@@ -36,6 +36,7 @@ class OnlineLP:
 
     def __init__(self, settings: PolicySettings) -> None:
         self._settings = settings.online_lp
+        self._plan = (self._settings.remaining_quantile, self._settings.prefill_ahead_s)
         self._objective = settings.objective
         self._history = ArrivalHistory(self._settings.history, self._settings.rate_window)
         self._prices = PriceUpdates(self._settings)
@@ -51,9 +52,11 @@ class OnlineLP:
         self._history.add(view.arrivals, self._weights(view.arrivals, now_s))
         weights = self._weights([entry.request for entry in view.waiting], now_s)
         work = self._prices.update(view, self._history, weights, view.calibration, self._objective, now_s, rng)
-        decisions = self._decide(view, weights, now_s) if view.waiting and view.ledger.devices else ()
         wake_s = self._prices.next_update_s() if self._history.seen else float("inf")
-        return PolicyStep(decisions, work, wake_s)
+        if not view.waiting or not view.ledger.devices:
+            return PolicyStep((), work, wake_s)
+        decided = self._decide(view, weights, now_s)
+        return PolicyStep(decided.decisions, work, min(wake_s, decided.next_wake_s))
 
     def reconfigure(self, objective: Objective) -> None:
         self._objective = objective
@@ -84,7 +87,7 @@ class OnlineLP:
         if not view.waiting or not view.ledger.devices:
             return ()
         found = self.appraise(view, now_s)
-        forecast = Forecast(view.ledger, view.calibration, now_s, self._settings.remaining_quantile)
+        forecast = Forecast(view.ledger, view.calibration, now_s, *self._plan)
         prompt = view.waiting.prompt_tokens
         ids = [device.id for device in view.ledger.devices]
         fits = np.array([forecast.fits(g, prompt, found.length_tokens) for g in range(len(ids))])
@@ -122,19 +125,20 @@ class OnlineLP:
             weights *= self._shares.weights(tenants, objective.tenant_fairness, now_s)
         return weights
 
-    def _decide(self, view: View, weights: np.ndarray, now_s: float) -> tuple[Decision, ...]:
+    def _decide(self, view: View, weights: np.ndarray, now_s: float) -> PolicyStep:
         settings = self._settings
         shed = expiry_s(view, self._objective) <= now_s if settings.shed else np.zeros(len(view.waiting), dtype=bool)
         decisions: list[Decision] = [refuse_expired(view, int(i), self._objective) for i in np.flatnonzero(shed)]
-        forecast = Forecast(view.ledger, view.calibration, now_s, settings.remaining_quantile)
-        if (forecast.free_slots >= 1).any() and not shed.all():
+        forecast = Forecast(view.ledger, view.calibration, now_s, *self._plan)
+        if forecast.takes_more.any() and not shed.all():
             found = self._appraise(view, weights, now_s)
             done = self._admit(view, forecast, found, shed)
             self._rotation = done.rotation
             decisions.extend(view.assign(i, g) for i, g in done.placed)
             if self._objective.tenant_fairness:
                 self._count_service(view, found, done, now_s)
-        return tuple(decisions)
+        wake_s = forecast.next_room_s(now_s) if len(decisions) < len(view.waiting) else float("inf")
+        return PolicyStep(tuple(decisions), next_wake_s=wake_s)
 
     def _count_service(self, view: View, found: Appraisal, done: Admission, now_s: float) -> None:
         for i, _ in done.placed:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from olp_ray.core.types import Objective
 
@@ -36,8 +37,29 @@ class OnlineLPSettings:
     max_wait_length_factor: float  # kappa
     max_wait_exempt_share: float  # eps: the largest requests by volume do not go first
     remaining_quantile: float  # residents are planned at this conditional quantile of their remaining length
+    prefill_ahead_s: float  # a device gets more prompts only while its prefill backlog is at most this long
     reservation: bool
     shed: bool  # reject a request whose last deadline has passed
+
+
+@dataclass(frozen=True, slots=True)
+class PaperLPSettings:
+    """Constants of `online_lp_paper`, and one switch for each thing that the paper leaves open."""
+
+    horizon_s: float  # T: the end of the fixed horizon
+    slot_s: float  # one price slot; the paper's period
+    rounds: int  # K of Algorithm 2
+    batch: int  # B of Algorithm 2
+    history: int  # columns kept in Hist
+    rate_window: int  # arrivals that the rate estimate spans
+    learning_rate: float  # eta
+    learning_rate_decay: Literal["constant", "sqrt"]  # sqrt: eta / sqrt(updates so far)
+    reward_normaliser: Literal["largest", "one", "none"]  # r / largest seen; min(r, 1); r
+    remaining: Literal["arrivals", "slots"]  # n_remain: requests still expected, or slots left
+    recording: Literal["best", "best_positive", "admitted"]  # which columns enter Hist
+    mixed: bool  # Appendix A: 1 + o-hat service steps with the mixed memory kernel
+    count_prompt_tokens: bool  # Appendix A: throughput counts prompt and generated tokens
+    exact: bool  # prices from eq. 7 solved as an LP
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +68,8 @@ class PolicySettings:
 
     objective: Objective
     online_lp: OnlineLPSettings
+    paper_lp: PaperLPSettings
+    aged_length_weight: float  # kappa of aged_sjf: seconds of arrival that one second of life is worth
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,77 @@
+"""How much prompt each device has yet to prefill, and how fast it does so. Estimates only; nothing is decided here.
+
+Notation
+    symbol   meaning                                                 shape    unit
+    Q        prompt tokens assigned and not prefilled yet            (G,)     tokens
+    R        prompt tokens prefilled per second while some wait      (G,)     tokens/s; inf: prefill takes no time
+
+Between reports Q drains like a fluid at R. A report says which residents have no first token yet: their prompts are an
+upper bound of Q, and all of them but the one in progress a lower bound. R follows what was prefilled between two
+reports with work left at both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+RATE_BLEND = 0.1  # weight of a new observation of the prefill rate
+
+
+class PrefillTracker:
+    """Backlog and rate per device, as arrays over the ledger's devices."""
+
+    def __init__(self) -> None:
+        self.rate_tokens_per_s = np.zeros(0)
+        self._tokens = np.zeros(0)
+        self._at_s = np.zeros(0)
+        self._assigned = np.zeros(0)  # prompt tokens ever assigned
+        self._reported_done = np.zeros(0)  # of these, prefilled by the last report; nan: nothing was left then
+        self._reported_s = np.zeros(0)
+
+    def join(self, rate_tokens_per_s: float) -> None:
+        """Add an idle device at the end."""
+        for name, value in zip(_ARRAYS, (rate_tokens_per_s, 0.0, 0.0, 0.0, np.nan, 0.0), strict=True):
+            setattr(self, name, np.append(getattr(self, name), value))
+
+    def remove(self, g: int) -> None:
+        for name in _ARRAYS:
+            setattr(self, name, np.delete(getattr(self, name), g))
+
+    def add(self, g: int, tokens: float, now_s: float) -> None:
+        """A prompt was assigned to device g (or has to be prefilled again)."""
+        self._tokens[g] = self.backlog(now_s)[g] + tokens
+        self._at_s[g] = now_s
+        self._assigned[g] += tokens
+
+    def backlog(self, now_s: float) -> np.ndarray:
+        """Q, (G,)."""
+        finite = np.isfinite(self.rate_tokens_per_s)
+        rate = np.where(finite, self.rate_tokens_per_s, 0.0)
+        left = self._tokens - rate * np.maximum(now_s - self._at_s, 0.0)
+        return np.where(finite, np.maximum(left, 0.0), 0.0)
+
+    def report(self, g: int, pending_tokens: float, oldest_tokens: float, now_s: float) -> None:
+        """Residents of device g without a first token have prompts of pending_tokens, the oldest of oldest_tokens."""
+        if not np.isfinite(self.rate_tokens_per_s[g]):
+            return
+        self._tokens[g] = np.clip(self.backlog(now_s)[g], pending_tokens - oldest_tokens, pending_tokens)
+        self._at_s[g] = now_s
+        done, before, since_s = self._assigned[g] - pending_tokens, self._reported_done[g], self._reported_s[g]
+        if pending_tokens > 0 and not np.isnan(before) and done > before and now_s > since_s:
+            observed = (done - before) / (now_s - since_s)
+            self.rate_tokens_per_s[g] += RATE_BLEND * (observed - self.rate_tokens_per_s[g])
+        self._reported_done[g] = done if pending_tokens > 0 else np.nan
+        self._reported_s[g] = now_s
+
+    def snapshot(self) -> dict[str, Any]:
+        return {name: getattr(self, name).copy() for name in _ARRAYS}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        for name in _ARRAYS:
+            setattr(self, name, np.array(state[name]))
+
+
+_ARRAYS = ("rate_tokens_per_s", "_tokens", "_at_s", "_assigned", "_reported_done", "_reported_s")
