@@ -103,7 +103,7 @@ class RayPricer:
         self._pool.close()
 
     def _first_answer(self, index: int) -> Future[Any]:
-        return self._pool.handles[index].process_id.remote().future()
+        return _future(self._pool.handles[index].process_id.remote())
 
     def _settle(self, update: Update) -> None:
         """Remember the prices that the router now takes; count the blocks that missed."""
@@ -185,13 +185,13 @@ class RayPricer:
             shard.holds = home.layout
         per_device, value = rows_of(work, home.device_indices)
         call = handle.open.remote(work.update_id, work.scalars, per_device, work.samples, value)
-        return call.future()
+        return _future(call)
 
     def _advance(self, shard: Shard, update: Update, winners: Winners, next_round: int) -> Future[Any]:
         handle, update_id = self._pool.handles[shard.index], update.work.update_id
         if next_round < update.work.rounds:
-            return handle.step.remote(update_id, winners, next_round).future()
-        return handle.close.remote(update_id, winners).future()
+            return _future(handle.step.remote(update_id, winners, next_round))
+        return _future(handle.close.remote(update_id, winners))
 
     def _gather(self, calls: dict[Shard, Future[Any]], update: Update, phase: int) -> dict[Shard, Any]:
         """Answers that come in time. Phase i of K + 1 has the i-th share of the time to the deadline."""
@@ -231,3 +231,9 @@ class RayPricer:
         name = type(getattr(error, "cause", None) or error).__name__
         self._errors[name] += 1
         _log.warning(text + ": %s: %s", which, name, str(error).splitlines()[-1] if str(error) else "")
+
+
+def _future(call: Any) -> Future[Any]:
+    """The call's answer as a future of the standard library, which any thread may wait for."""
+    future: Future[Any] = call.future()
+    return future

@@ -1,0 +1,110 @@
+"""An ingress's or engine's line to the coordinator: batched, in order, repeated until taken, and opened again.
+
+Nothing here decides; it only makes sure that what was said arrives, also across a restart of the coordinator.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from ray.exceptions import ActorDiedError, RayActorError, RayError
+
+from olp_ray.core.types import Event
+from olp_ray.errors import RuntimeShellError
+from olp_ray.runtime.messages import Answer, Report, Submission
+
+_log = logging.getLogger(__name__)
+_RETRY_S = 0.05
+
+
+class Reporter:
+    """Sends events to the coordinator in batches; what is reported while a call is under way goes with the next."""
+
+    def __init__(self, coordinator: Any) -> None:
+        self._coordinator = coordinator
+        self._events: list[Event] = []
+        self._filled = asyncio.Event()
+
+    def report(self, *events: Event) -> None:
+        self._events.extend(events)
+        self._filled.set()
+
+    async def run(self) -> None:
+        """Send until cancelled."""
+        while True:
+            await self._filled.wait()
+            self._filled.clear()
+            events, self._events = self._events, []
+            await deliver(self._coordinator.report.remote, events)
+
+
+class IngressLine:
+    """Submits requests for `ingress_id`, and gives every answer to on_answer.
+
+    in_flight returns the `Report` that a coordinator in a new process is told first.
+    """
+
+    def __init__(
+        self,
+        coordinator: Any,
+        ingress_id: str,
+        on_answer: Callable[[Answer], None],
+        in_flight: Callable[[], Report],
+    ) -> None:
+        self._coordinator = coordinator
+        self._ingress_id = ingress_id
+        self._on_answer = on_answer
+        self._in_flight = in_flight
+        self._submissions: list[Submission] = []
+        self._filled = asyncio.Event()
+
+    def submit(self, submission: Submission) -> None:
+        self._submissions.append(submission)
+        self._filled.set()
+
+    async def run(self) -> None:
+        """Submit and listen until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._send())
+            group.create_task(self._listen())
+
+    async def _send(self) -> None:
+        while True:
+            await self._filled.wait()
+            self._filled.clear()
+            batch, self._submissions = self._submissions, []
+            await deliver(self._coordinator.submit.remote, self._ingress_id, batch)
+
+    async def _listen(self) -> None:
+        while True:
+            await deliver(self._say_hello)
+            stream = self._coordinator.answers.options(num_returns="streaming").remote(self._ingress_id)
+            try:
+                async for reference in stream:
+                    for answer in await reference:
+                        self._on_answer(answer)
+            except RayActorError as error:  # `deliver` tells whether it comes back
+                _log.warning("ingress %s lost the coordinator: %s", self._ingress_id, type(error).__name__)
+
+    def _say_hello(self) -> Any:
+        return self._coordinator.hello.remote(self._ingress_id, self._in_flight())
+
+
+async def deliver(call: Callable[..., Any], *arguments: Any) -> Any:
+    """Make the call until it is answered; a coordinator that restarts is waited for.
+
+    Raises `RuntimeShellError` when it is gone for good. A call that the coordinator itself fails on is logged.
+    """
+    while True:
+        try:
+            return await call(*arguments)
+        except ActorDiedError as error:
+            raise RuntimeShellError(f"the coordinator is gone: {error}") from error
+        except RayActorError:
+            await asyncio.sleep(_RETRY_S)
+        except RayError:
+            _log.exception("the coordinator failed on a call")
+            return None

@@ -1,0 +1,141 @@
+"""The coordinator actor: a `LiveRouter` and its pricer in a process with a name. Only carries calls.
+
+It keeps a snapshot of itself in a second actor; a restarted process goes on from there (see `SnapshotKeeper` for what
+can be lost), and ingresses tell it what they have in flight.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+import ray
+
+from olp_ray.config import RouterConfig, RuntimeConfig
+from olp_ray.core.priced_router import PricedRouter
+from olp_ray.core.prices import InlinePricer, Pricer
+from olp_ray.core.router import Router
+from olp_ray.core.types import Device, Event
+from olp_ray.runtime.clock import LiveClock
+from olp_ray.runtime.live_router import LiveRouter
+from olp_ray.runtime.messages import Answer, Report, Submission
+from olp_ray.runtime.ray_pricer import RayPricer
+from olp_ray.runtime.shard_pool import ShardPool
+
+_log = logging.getLogger(__name__)
+_KEEPER_TIMEOUT_S = 30.0
+_GRACE_S = 10.0  # an ingress that does not report to a restarted coordinator within this has left
+
+
+class SnapshotKeeper:
+    """Holds the coordinator's last snapshot in another process.
+
+    Lost with the coordinator: what happened since the last snapshot (runtime.snapshot_s), less what ingresses report.
+    """
+
+    def __init__(self) -> None:
+        self._state: dict[str, Any] | None = None
+
+    def put(self, state: dict[str, Any]) -> None:
+        self._state = state
+
+    def get(self) -> dict[str, Any] | None:
+        return self._state
+
+
+class Coordinator:
+    """The actor's class. shards 0 prices in this process; keeper_name is that of the `SnapshotKeeper`."""
+
+    def __init__(
+        self,
+        devices: Sequence[Device],
+        router: RouterConfig,
+        runtime: RuntimeConfig,
+        shards: int,
+        seed: int,
+        keeper_name: str,
+    ) -> None:
+        self._runtime = runtime
+        self._keeper = ray.get_actor(keeper_name)  # a handle among the arguments would make restarts fail
+        state = self._keeper.get.remote().future().result(_KEEPER_TIMEOUT_S)
+        self._clock = LiveClock(None if state is None else state["epoch_s"])
+        self._pricer: Pricer = (
+            RayPricer(ShardPool(shards, runtime), self._clock, runtime.max_missed_updates) if shards else InlinePricer()
+        )
+        core = Router(devices, router.policy, router.settings("timed"), router.limits(), seed)
+        self._live = LiveRouter(PricedRouter(core, self._pricer), self._clock, runtime.stall_s)
+        self._core = core
+        if state is not None:
+            self._live.restore(state, _GRACE_S)
+            _log.warning("coordinator restarted from a snapshot; waiting for ingresses to report")
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def submit(self, ingress_id: str, submissions: Sequence[Submission]) -> None:
+        """Many requests in one call; answers come over `answers`."""
+        self._running().submit(ingress_id, submissions)
+
+    async def report(self, events: Sequence[Event]) -> None:
+        """Started, Progressed, Finished, Preempted, Cancelled, ReplicaRefused and device events, many in one call."""
+        self._running().report(events)
+
+    async def hello(self, ingress_id: str, report: Report) -> int:
+        """What the ingress has going; returns this process's id."""
+        self._running().hello(ingress_id, report)
+        return os.getpid()
+
+    async def answers(self, ingress_id: str) -> AsyncIterator[list[Answer]]:
+        """The one long-lived stream to an ingress: batches of decisions about its requests."""
+        async for batch in self._running().outbox.stream(ingress_id):
+            yield batch
+
+    async def check_health(self) -> None:
+        """Raises `RuntimeShellError` when the loop stands still."""
+        self._running().check_health()
+
+    async def check_invariants(self) -> None:
+        """Raises AssertionError when the router's state contradicts itself."""
+        self._core.check_invariants()
+
+    async def status(self) -> dict[str, Any]:
+        """Counts and levels as plain values, for people and metrics."""
+        live, core = self._running(), self._core
+        return {
+            "process_id": os.getpid(),
+            "now_s": self._clock(),
+            "policy": core.policy.name,
+            "waiting": len(core.queue),
+            "residents": {device.id: int(core.ledger.count[g]) for g, device in enumerate(core.ledger.devices)},
+            "counters": dict(core.counters),
+            "counts": dict(live.counts),
+            "errors": dict(live.errors),
+            "orphans": live.orphan_count,
+            "prices": self._pricer.status() if isinstance(self._pricer, RayPricer) else None,
+        }
+
+    async def explain(self) -> tuple[Any, ...]:
+        """Why each waiting request waits."""
+        return self._core.explain(self._clock())
+
+    async def shard_process_ids(self) -> list[int]:
+        """Process ids of the price shards, in order."""
+        if not isinstance(self._pricer, RayPricer):
+            return []
+        return list(await asyncio.gather(*(shard.process_id.remote() for shard in self._pricer.shard_handles)))
+
+    def _running(self) -> LiveRouter:
+        """The router, its loops started by the first call in this process."""
+        if not self._tasks:
+            self._tasks = [asyncio.ensure_future(self._live.run()), asyncio.ensure_future(self._keep_snapshots())]
+        return self._live
+
+    async def _keep_snapshots(self) -> None:
+        while True:
+            await asyncio.sleep(self._runtime.snapshot_s)
+            try:
+                await self._keeper.put.remote({**self._live.snapshot(), "epoch_s": self._clock.epoch_s})
+            except Exception as error:  # the next one is tried
+                self._live.errors[type(error).__name__] += 1
+                _log.exception("snapshot failed")

@@ -1,0 +1,249 @@
+"""The router in real time, as a plain asyncio object: an inbox of events, one loop, and answers to ingresses.
+
+Wakes when something comes in and at `next_wake_s`, never in between. It translates and never decides: arrivals get
+their time, decisions go to the ingress that owns the request, and errors are typed, counted and logged while the loop
+goes on. Ray is not needed here; `coordinator` puts it into an actor.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from olp_ray.core.priced_router import PricedRouter
+from olp_ray.core.types import Arrived, Assign, Cancelled, Decision, Event, Finished, Reject, RequestKey
+from olp_ray.errors import PolicyError, RuntimeShellError, SnapshotError
+from olp_ray.runtime.messages import InFlight, Refused, Report, Submission
+from olp_ray.runtime.orphans import Orphans
+from olp_ray.runtime.outbox import Outbox
+
+_log = logging.getLogger(__name__)
+_HEARTBEAT_S = 1.0  # the loop also turns this often when nothing happens, so that a stall can be told from silence
+_BACKOFF_S = 0.1  # after a tick that failed
+
+
+class LiveRouter:
+    """Drives `priced` by `clock` (seconds on the router's clock). All methods belong to one event loop's thread."""
+
+    def __init__(self, priced: PricedRouter, clock: Callable[[], float], stall_s: float) -> None:
+        self._priced = priced
+        self._clock = clock
+        self._stall_s = stall_s
+        self._inbox: list[Event] = []
+        self._owners: dict[RequestKey, str] = {}
+        self._orphans = Orphans()
+        self._unheard: dict[str, float] = {}  # ingresses of a snapshot that did not report yet, and until when they may
+        self._awake = asyncio.Event()
+        self._turned_s = time.monotonic()
+        self._closed = False
+        self.outbox = Outbox()
+        self.errors: Counter[str] = Counter()
+        self.counts: Counter[str] = Counter()
+        self.tick_s: list[float] = []  # durations since the last `take_tick_times`
+
+    # -- in ------------------------------------------------------------------------------------------------------
+
+    def submit(self, ingress_id: str, submissions: Iterable[Submission]) -> None:
+        """Requests of one ingress; sending one again changes nothing."""
+        now_s = self._clock()
+        for submission in submissions:
+            key = submission.request.key
+            owner = self._owners.setdefault(key, ingress_id)
+            if owner != ingress_id:
+                self.outbox.put(ingress_id, Refused(key, "EventError", f"request id {key.request_id!r} is in use"))
+                continue
+            if self._is_known(key) or self._is_coming(key):
+                continue
+            self._inbox.append(Arrived(dataclasses.replace(submission.request, arrival_s=now_s - submission.waited_s)))
+        self._awake.set()
+
+    def report(self, events: Iterable[Event]) -> None:
+        """What happened on engines and to clients."""
+        self._inbox.extend(events)
+        self._awake.set()
+
+    def hello(self, ingress_id: str, report: Report) -> None:
+        """Make what we know of this ingress's requests agree with what it has.
+
+        Assignments made after the last snapshot are carried as external load until they are over; decisions that got
+        lost are sent again; what the ingress has no longer is cancelled.
+        """
+        self.outbox.take(ingress_id)  # what was not read counts as lost
+        held = [(self._priced.router.where(waiting.request.key), waiting.request) for waiting in report.waiting]
+        for key, request in held:
+            if key is not None and self._owners.get(request.key) == ingress_id:
+                self.outbox.put(ingress_id, Assign(key, request))
+        self._unheard.pop(ingress_id, None)
+        self._let_go(ingress_id, report)
+        events = [event for flight in report.in_flight for event in self._take_back(ingress_id, flight)]
+        self._handle(self._clock(), events)
+        self.submit(ingress_id, report.waiting)
+
+    # -- the loop ------------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Turn until `close`. No error of a tick ends it."""
+        while not self._closed:
+            next_wake_s = self.tick()
+            delay_s = min(max(next_wake_s - self._clock(), 0.0), _HEARTBEAT_S)
+            try:
+                async with asyncio.timeout(delay_s):
+                    await self._awake.wait()
+            except TimeoutError:
+                pass
+            self._awake.clear()
+
+    def tick(self) -> float:
+        """Hand the inbox to the router and its decisions to their owners; when it wants to be called again."""
+        began = time.perf_counter()
+        now_s = self._clock()
+        self._give_up_unheard(now_s)
+        events, self._inbox = self._inbox, []
+        over = self._ending(events)
+        next_wake_s = self._handle(now_s, events)
+        for key in over:
+            self._owners.pop(key, None)
+        self._inbox.extend(self._orphans.updates(events))
+        self.counts["ticks"] += 1
+        self.counts["events"] += len(events)
+        self.tick_s.append(time.perf_counter() - began)
+        return now_s if self._inbox else next_wake_s
+
+    def close(self) -> None:
+        self._closed = True
+        self._awake.set()
+
+    def check_health(self) -> None:
+        """Raises `RuntimeShellError` when the loop stands still or every tick fails."""
+        still_s = time.monotonic() - self._turned_s
+        if still_s > self._stall_s:
+            raise RuntimeShellError(
+                f"no tick of the router has succeeded for {still_s:.1f} s (runtime.stall_s={self._stall_s:g}); "
+                f"errors so far: {dict(self.errors)}"
+            )
+
+    @property
+    def orphan_count(self) -> int:
+        """Requests on engines that are carried as external load."""
+        return len(self._orphans)
+
+    def take_tick_times(self) -> list[float]:
+        """Seconds that each tick since the last call took."""
+        taken, self.tick_s = self.tick_s, []
+        return taken
+
+    # -- snapshots -----------------------------------------------------------------------------------------------
+
+    def snapshot(self) -> dict[str, Any]:
+        """State of the router and who owns which request; the inbox is not in it."""
+        return {
+            "version": 1,
+            "router": self._priced.router.snapshot(),
+            "owners": dict(self._owners),
+            "orphans": self._orphans.snapshot(),
+        }
+
+    def restore(self, state: Mapping[str, Any], grace_s: float) -> None:
+        """Take a `snapshot` back. Requests of an ingress that does not say hello within grace_s are cancelled."""
+        if state.get("version") != 1:
+            raise SnapshotError(f"coordinator snapshot of version {state.get('version')}; expected 1")
+        self._priced.router.restore(state["router"])
+        self._owners = dict(state["owners"])
+        self._orphans.restore(state["orphans"])
+        until_s = self._clock() + grace_s
+        self._unheard = dict.fromkeys({*self._owners.values(), *self._orphans.ingress_ids}, until_s)
+
+    # -- inside --------------------------------------------------------------------------------------------------
+
+    def _is_here(self, key: RequestKey) -> bool:
+        router = self._priced.router
+        return key in router.queue or router.where(key) is not None
+
+    def _is_known(self, key: RequestKey) -> bool:
+        return self._is_here(key) or key in self._orphans
+
+    def _is_coming(self, key: RequestKey) -> bool:
+        return any(isinstance(event, Arrived) and event.request.key == key for event in self._inbox)
+
+    def _let_go(self, ingress_id: str, report: Report) -> None:
+        """Cancel what this ingress owns here and has no longer."""
+        has = {submission.request.key for submission in report.waiting}
+        has.update(flight.key.request_key for flight in report.in_flight)
+        gone = [key for key, owner in self._owners.items() if owner == ingress_id and key not in has]
+        loads = self._orphans.keep(ingress_id, (flight.key for flight in report.in_flight))
+        self._handle(self._clock(), [*(Cancelled(key) for key in gone), *loads])
+        for key in gone:
+            self._owners.pop(key, None)
+
+    def _take_back(self, ingress_id: str, flight: InFlight) -> list[Event]:
+        """What the router has to be told of a request that runs; nothing when it knows."""
+        ledger = self._priced.router.ledger
+        if ledger.request(flight.key) is not None:
+            self._owners[flight.key.request_key] = ingress_id
+            return []
+        self._owners.pop(flight.key.request_key, None)
+        load = [self._orphans.add(ingress_id, flight)] if flight.key.device_id in ledger else []
+        return [Cancelled(flight.key.request_key), *load] if self._is_here(flight.key.request_key) else [*load]
+
+    def _ending(self, events: Sequence[Event]) -> list[RequestKey]:
+        """Requests that these events end: cancelled ones, and finished ones whose key is not stale."""
+        ledger = self._priced.router.ledger
+        return [
+            event.request_key if isinstance(event, Cancelled) else event.key.request_key
+            for event in events
+            if isinstance(event, Cancelled) or (isinstance(event, Finished) and ledger.request(event.key) is not None)
+        ]
+
+    def _carry_out(self, decisions: Iterable[Decision]) -> None:
+        for decision in decisions:
+            request = decision.request
+            owner = self._owners.get(request.key)
+            if isinstance(decision, Reject):
+                self._owners.pop(request.key, None)
+            if owner is None:
+                self.counts["decisions_without_owner"] += 1
+                continue
+            self.outbox.put(owner, decision)
+
+    def _handle(self, now_s: float, events: Sequence[Event]) -> float:
+        """One call of the router. Events are idempotent, so after a failure each is handed in again on its own."""
+        try:
+            step = self._priced.handle(now_s, events)
+        except PolicyError as error:  # the events are taken in
+            self._note(error, "the policy failed")
+            return now_s + _BACKOFF_S
+        except Exception as error:
+            self._note(error, f"{len(events)} events failed")
+            if len(events) > 1:
+                return min(self._handle(now_s, [event]) for event in events)
+            self._refuse(events, error)
+            return now_s + _BACKOFF_S
+        self._turned_s = time.monotonic()
+        self._carry_out(step.decisions)
+        for fault in step.faults:
+            self._note(fault, "an event was ignored")
+        if step.faults:
+            self._refuse(events, step.faults[0])
+        return step.next_wake_s
+
+    def _refuse(self, events: Sequence[Event], error: Exception) -> None:
+        """Tell the owners of arrivals that did not get in."""
+        arrivals = [event.request.key for event in events if isinstance(event, Arrived)]
+        for key in arrivals:
+            owner = None if self._is_known(key) else self._owners.pop(key, None)
+            if owner is not None:
+                self.outbox.put(owner, Refused(key, type(error).__name__, str(error)))
+
+    def _note(self, error: Exception, what: str) -> None:
+        self.errors[type(error).__name__] += 1
+        _log.error("%s: %s: %s", what, type(error).__name__, error)
+
+    def _give_up_unheard(self, now_s: float) -> None:
+        for ingress_id in [ingress_id for ingress_id, until_s in self._unheard.items() if now_s >= until_s]:
+            del self._unheard[ingress_id]
+            self._let_go(ingress_id, Report((), ()))

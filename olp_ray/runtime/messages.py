@@ -1,0 +1,43 @@
+"""What ingress and coordinator say to each other beyond events and decisions; plain records, sent in batches."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from olp_ray.core.types import Assign, AssignmentKey, Reject, Request, RequestKey
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """A request and how long it has waited since it came in; the coordinator sets arrival_s on its own clock."""
+
+    request: Request
+    waited_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The coordinator could not take the request in at all: which error, and its text."""
+
+    request_key: RequestKey
+    error: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class InFlight:
+    """A request that an ingress got an assignment for and that is not over yet."""
+
+    key: AssignmentKey
+    request: Request
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Everything that one ingress has going; sent when it meets a coordinator that it does not know yet."""
+
+    waiting: tuple[Submission, ...]
+    in_flight: tuple[InFlight, ...]
+
+
+Answer = Assign | Reject | Refused

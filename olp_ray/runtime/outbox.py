@@ -1,0 +1,63 @@
+"""Messages to subscribers, in batches, over one long-lived stream each. Nothing here knows what they mean."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator
+from typing import Any
+
+_MOST_KEPT = 100_000  # messages for a subscriber that does not read; older ones are dropped and counted
+
+
+class Outbox:
+    """`put` from the event loop's thread; each subscriber reads its own stream, of which the newest one counts."""
+
+    def __init__(self) -> None:
+        self._boxes: dict[str, _Box] = {}
+        self.dropped = 0
+
+    def put(self, subscriber: str, message: Any) -> None:
+        box = self._box(subscriber)
+        if len(box.messages) == _MOST_KEPT:
+            box.messages.popleft()
+            self.dropped += 1
+        box.messages.append(message)
+        box.filled.set()
+
+    async def stream(self, subscriber: str) -> AsyncIterator[list[Any]]:
+        """Batches of everything put since the last one; ends when the subscriber opens another stream."""
+        box = self._box(subscriber)
+        box.reader += 1
+        reader = box.reader
+        box.filled.set()
+        while True:
+            await box.filled.wait()
+            if box.reader != reader:
+                return
+            box.filled.clear()
+            if batch := self.take(subscriber):
+                yield batch
+
+    def take(self, subscriber: str) -> list[Any]:
+        """Everything kept for the subscriber, which is then no longer kept."""
+        box = self._box(subscriber)
+        batch, box.messages = list(box.messages), deque()
+        return batch
+
+    def forget(self, subscriber: str) -> None:
+        """Drop what is kept for a subscriber, and end its stream."""
+        box = self._boxes.pop(subscriber, None)
+        if box is not None:
+            box.reader += 1
+            box.filled.set()
+
+    def _box(self, subscriber: str) -> _Box:
+        return self._boxes.setdefault(subscriber, _Box())
+
+
+class _Box:
+    def __init__(self) -> None:
+        self.messages: deque[Any] = deque()
+        self.filled = asyncio.Event()
+        self.reader = 0

@@ -1,0 +1,94 @@
+"""Puts the parts together: a simulated router with prices from shards, and the live coordinator. Decides nothing else
+than how many shards `auto` means.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import ray
+
+from olp_ray.config import FleetConfig, Mode, RouterConfig, RuntimeConfig
+from olp_ray.config.build import build_router
+from olp_ray.core.priced_router import PricedRouter
+from olp_ray.core.types import Device
+from olp_ray.errors import ConfigError
+from olp_ray.runtime.coordinator import Coordinator, SnapshotKeeper
+from olp_ray.runtime.ray_pricer import RayPricer
+from olp_ray.runtime.shard_pool import ShardPool
+
+_log = logging.getLogger(__name__)
+
+CROSSOVER_DEVICES = 256  # fleets from here on gain from shards on one machine; measured by benchmarks/ray_tick.py
+CROSSOVER_SHARDS = 4
+
+
+def resolve_shards(runtime: RuntimeConfig, device_count: int, nodes: int) -> tuple[int, str]:
+    """How many price shards, and why, in words."""
+    if runtime.shards == "per_device":
+        return device_count, "one shard per device was asked for"
+    if runtime.shards != "auto":
+        return min(runtime.shards, device_count), f"shards={runtime.shards} was asked for"
+    if nodes > 1:
+        return min(nodes, device_count), f"auto: the cluster has {nodes} nodes"
+    if device_count >= CROSSOVER_DEVICES:
+        return CROSSOVER_SHARDS, f"auto: {device_count} devices, shards win from {CROSSOVER_DEVICES} on"
+    return 0, f"auto: {device_count} devices on one node are priced faster in the coordinator's process"
+
+
+@contextmanager
+def ray_router(config: RouterConfig, fleet: FleetConfig, mode: Mode, seed: int, shards: int) -> Iterator[PricedRouter]:
+    """A router under the caller's clock whose prices come from `shards` actors; starts a local Ray when there is none.
+
+    Decisions and prices are those of `olp_ray.config.build.build_priced_router`, to the bit.
+    """
+    if shards < 1:
+        raise ConfigError(f"--shards is {shards}; expected at least 1 with --runtime ray")
+    started = not ray.is_initialized()
+    if started:
+        start_local_ray()
+    core = build_router(config, fleet, mode, seed)
+    pricer = RayPricer(ShardPool(min(shards, len(core.ledger.devices)), RuntimeConfig()))
+    try:
+        yield PricedRouter(core, pricer)
+    finally:
+        pricer.close()
+        if started:
+            ray.shutdown()
+
+
+class RunningCoordinator(NamedTuple):
+    """Both actors; unless they are detached they live as long as the record that the first starter got."""
+
+    actor: Any
+    keeper: Any
+
+
+def start_coordinator(
+    devices: Sequence[Device], router_config: RouterConfig, runtime: RuntimeConfig, seed: int
+) -> RunningCoordinator:
+    """The coordinator of this name: the running one, or a new one with its snapshot keeper."""
+    nodes = sum(node["Alive"] for node in ray.nodes())
+    shards, reason = resolve_shards(runtime, len(devices), nodes)
+    _log.info("price shards: %d (%s)", shards, reason)
+    options: dict[str, Any] = {
+        "num_cpus": 0,
+        "get_if_exists": True,
+        "lifetime": "detached" if runtime.detached else None,
+        "max_restarts": -1,
+    }
+    name = runtime.coordinator_name
+    keeper_name = f"{name}-snapshots"
+    keeper = ray.remote(SnapshotKeeper).options(name=keeper_name, **options).remote()
+    ray.get(keeper.get.remote())
+    actor: Any = ray.remote(Coordinator).options(name=name, max_concurrency=10_000, **options)
+    handle = actor.remote(list(devices), router_config, runtime, shards, seed, keeper_name)
+    return RunningCoordinator(handle, keeper)
+
+
+def start_local_ray(**options: Any) -> None:
+    """A Ray of this machine's CPUs without a dashboard."""
+    ray.init(include_dashboard=False, log_to_driver=False, logging_level=logging.WARNING, **options)

@@ -1,0 +1,230 @@
+import asyncio
+
+import numpy as np
+import pytest
+
+from olp_ray.config import FleetConfig, RouterConfig
+from olp_ray.config.build import build_priced_router
+from olp_ray.core.types import (
+    Assign,
+    AssignmentKey,
+    Cancelled,
+    DeviceLost,
+    Finished,
+    Progressed,
+    Reject,
+    Request,
+    Stage,
+    Started,
+)
+from olp_ray.errors import RuntimeShellError, SnapshotError
+from olp_ray.runtime.live_router import LiveRouter
+from olp_ray.runtime.messages import InFlight, Refused, Report, Submission
+
+NOTHING = Report((), ())
+
+
+class Bench:
+    """A live router of one device with two slots, on a clock that the test sets."""
+
+    def __init__(self, policy="central_fifo", fleet="1xB2M1000", stall_s=5.0):
+        self.now_s = 0.0
+        self.priced = build_priced_router(RouterConfig(policy=policy), FleetConfig.parse(fleet), "period", seed=0)
+        self.live = LiveRouter(self.priced, lambda: self.now_s, stall_s)
+
+    def submit(self, *ids, ingress="i", waited_s=0.0, prompt=10):
+        self.live.submit(ingress, [Submission(request(name, prompt), waited_s) for name in ids])
+
+    def answers(self, ingress="i"):
+        return self.live.outbox.take(ingress)
+
+    def tick(self):
+        self.live.tick()
+        self.priced.router.check_invariants()
+        return self.answers()
+
+
+def request(name, prompt=10):
+    return Request(name, 0.0, prompt, 20.0)
+
+
+def ids(answers):
+    return [answer.request.id for answer in answers]
+
+
+def test_requests_start_while_there_is_room_and_the_rest_when_one_is_over():
+    bench = Bench()
+    bench.submit("a", "b", "c")
+    first = bench.tick()
+    assert ids(first) == ["a", "b"]
+    assert all(isinstance(answer, Assign) for answer in first)
+    bench.live.report([Started(first[0].key), Finished(first[0].key, 5)])
+    assert ids(bench.tick()) == ["c"]
+
+
+def test_arrival_is_when_the_request_came_in_not_when_it_was_sent():
+    bench = Bench()
+    bench.now_s = 10.0
+    bench.submit("a", waited_s=4.0)
+    bench.tick()
+    assert bench.priced.router.ledger.request(AssignmentKey("a", Stage.MIXED, "d0", 0, 0)).arrival_s == 6.0
+
+
+def test_sending_a_request_again_changes_nothing_and_an_id_in_use_is_refused():
+    bench = Bench()
+    bench.submit("a")
+    bench.submit("a")
+    assert ids(bench.tick()) == ["a"]
+    bench.submit("a")
+    assert bench.tick() == []
+    bench.submit("a", ingress="other")
+    bench.live.tick()
+    [refused] = bench.answers("other")
+    assert isinstance(refused, Refused)
+    assert "in use" in refused.text
+
+
+def test_what_can_never_run_is_rejected_and_forgotten():
+    bench = Bench()
+    bench.submit("a", prompt=5000)
+    [answer] = bench.tick()
+    assert isinstance(answer, Reject)
+    bench.submit("a")
+    assert ids(bench.tick()) == ["a"]
+
+
+def test_a_cancelled_request_leaves_its_slot():
+    bench = Bench()
+    bench.submit("a", "b", "c", "d")
+    bench.tick()
+    bench.live.report([Cancelled(request("a").key), Cancelled(request("c").key)])
+    assert ids(bench.tick()) == ["d"]
+
+
+def test_a_stale_finish_does_not_lose_the_owner():
+    bench = Bench(fleet="2xB1M1000")
+    bench.submit("a")
+    [first] = bench.tick()
+    bench.live.report([DeviceLost(first.key.device_id, 0)])
+    [second] = bench.tick()
+    bench.live.report([Finished(first.key, 3)])
+    bench.tick()
+    bench.live.report([DeviceLost(second.key.device_id, 0)])
+    assert bench.tick() == []
+    assert bench.priced.router.queue.find(request("a").key).attempt == 2
+
+
+def test_bad_events_are_counted_and_the_others_still_count():
+    bench = Bench()
+    bench.submit("a")
+    [assign] = bench.tick()
+    unknown = AssignmentKey("x", Stage.MIXED, "d0", 0, 0)
+    bench.live.report(
+        [Finished(unknown, 1), DeviceLost("nowhere", 0), "no event", Progressed((assign.key,), np.array([2, 3]))]
+    )
+    bench.submit("b")
+    assert ids(bench.tick()) == ["b"]
+    assert bench.live.errors["EventError"] == 3
+    assert bench.priced.router.counters["stale_events"] == 1
+
+
+def test_a_policy_that_raises_does_not_end_the_loop_but_health_fails(monkeypatch):
+    bench = Bench(stall_s=0.0)
+    bench.submit("a")
+
+    def fail(*_):
+        raise ZeroDivisionError("broken")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(bench.priced.router.policy, "step", fail)
+        next_wake_s = bench.live.tick()
+    assert 0 < next_wake_s <= 1
+    assert bench.live.errors["ZeroDivisionError"] >= 1
+    with pytest.raises(RuntimeShellError, match="ZeroDivisionError"):
+        bench.live.check_health()
+    assert ids(bench.tick()) == ["a"]
+
+
+def test_the_loop_wakes_on_arrival_and_sleeps_otherwise():
+    async def main():
+        bench = Bench()
+        loop = asyncio.ensure_future(bench.live.run())
+        await asyncio.sleep(0.3)
+        quiet = bench.live.counts["ticks"]
+        began = asyncio.get_running_loop().time()
+        bench.submit("a")
+        batch = await anext(bench.live.outbox.stream("i"))
+        took_s = asyncio.get_running_loop().time() - began
+        bench.live.close()
+        await loop
+        return quiet, ids(batch), took_s
+
+    quiet, started, took_s = asyncio.run(main())
+    assert quiet <= 2
+    assert started == ["a"]
+    assert took_s < 0.1
+
+
+class TestRestart:
+    """A snapshot, things that happen after it, and a router that starts from it."""
+
+    def restarted(self, bench, state):
+        after = Bench()
+        after.now_s = bench.now_s
+        after.live.restore(state, grace_s=10.0)
+        return after
+
+    def test_nothing_is_assigned_twice_and_lost_decisions_are_sent_again(self):
+        bench = Bench()
+        bench.submit("a", "b", "c")
+        a, b = bench.tick()
+        after = self.restarted(bench, bench.live.snapshot())
+        # the ingress has got a, but neither b's assignment nor an answer for c
+        waiting = (Submission(request("b"), 1.0), Submission(request("c"), 1.0))
+        after.live.hello("i", Report(waiting, (InFlight(a.key, a.request),)))
+        [again] = after.tick()
+        assert again.key == b.key
+        after.live.report([Finished(a.key, 1)])
+        assert ids(after.tick()) == ["c"]
+
+    def test_an_assignment_made_after_the_snapshot_takes_its_room_until_it_is_over(self):
+        bench = Bench()
+        bench.submit("a", "b")
+        state = bench.live.snapshot()
+        a, b = bench.tick()
+        after = self.restarted(bench, state)
+        after.live.hello("i", Report((), (InFlight(a.key, a.request), InFlight(b.key, b.request))))
+        after.submit("c")
+        assert after.tick() == []
+        after.live.report([Finished(a.key, 1)])
+        after.tick()
+        assert ids(after.tick()) == ["c"]
+        after.live.report([Cancelled(b.key.request_key)])
+        after.tick()
+        assert after.live.orphan_count == 0
+
+    def test_what_finished_meanwhile_is_released(self):
+        bench = Bench()
+        bench.submit("a", "b", "c")
+        bench.tick()
+        after = self.restarted(bench, bench.live.snapshot())
+        after.live.hello("i", Report((Submission(request("c"), 1.0),), ()))
+        assert ids(after.tick()) == ["c"]
+        assert len(after.priced.router.ledger) == 1
+
+    def test_requests_of_an_ingress_that_never_comes_back_are_cancelled(self):
+        bench = Bench()
+        bench.submit("a", "b", "c")
+        bench.tick()
+        after = self.restarted(bench, bench.live.snapshot())
+        after.now_s = 9.0
+        after.tick()
+        assert len(after.priced.router.ledger) == 2
+        after.now_s = 10.0
+        after.tick()
+        assert len(after.priced.router.ledger) == 0
+        assert len(after.priced.router.queue) == 0
+
+    def test_a_snapshot_of_another_version_is_refused(self):
+        with pytest.raises(SnapshotError, match="version 9; expected 1"):
+            Bench().live.restore({"version": 9}, 1.0)
