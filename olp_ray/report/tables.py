@@ -4,44 +4,67 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import pandas as pd
+from rich import box
 from rich.table import Table
 
-from olp_ray.report.intervals import Interval, mean_interval
+from olp_ray.report.intervals import mean_interval, paired_interval
 from olp_ray.report.metrics import METRICS
 
+
+class Column(NamedTuple):
+    """One column of the comparison: one metric, or several of one kind as `a/b/c`."""
+
+    title: str
+    metrics: tuple[str, ...]
+
+
 COMPARISON = (
-    "ttft_p50_s",
-    "ttft_p95_s",
-    "ttft_p99_s",
-    "e2e_mean_s",
-    "e2e_p50_s",
-    "e2e_p95_s",
-    "e2e_p99_s",
-    "attainment",
-    "goodput_per_s",
-    "max_wait_s",
-    "never_started",
-    "rejected",
+    Column("TTFT p50/p95/p99 (s)", ("ttft_p50_s", "ttft_p95_s", "ttft_p99_s")),
+    Column("E2E mean (s)", ("e2e_mean_s",)),
+    Column("E2E p50/p95/p99 (s)", ("e2e_p50_s", "e2e_p95_s", "e2e_p99_s")),
+    Column("SLO met", ("attainment",)),
+    Column("good /s", ("goodput_per_s",)),
+    Column("max wait (s)", ("max_wait_s",)),
+    Column("never started", ("never_started",)),
+    Column("rejected", ("rejected",)),
 )
 
 
-def comparison_table(
-    runs: pd.DataFrame, *, sort_by: str = "e2e_mean_s", columns: Sequence[str] = COMPARISON, title: str = ""
-) -> Table:
-    """One row per policy, best first; means over seeds, with 95 % half widths where there are two seeds or more.
+def comparison_table(runs: pd.DataFrame, *, sort_by: str, reference: str, title: str = "") -> Table:
+    """One row per policy, best mean of `sort_by` first; means over seeds.
 
-    runs has the columns policy, seed and the metrics, one row per run.
+    Beside `sort_by` stands its difference to the reference policy, in % of the reference's mean, with the 95 % interval
+    over paired seeds (from two seeds on). runs has policy, seed and the metrics, one row per run, and the same seeds
+    for every policy.
     """
-    table = Table(title=title or None, title_justify="left")
-    table.add_column("policy")
-    for name in columns:
-        table.add_column(f"{_short(name)}{_arrow(name)}", justify="right")
+    table = Table(title=title or None, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 0, 0, 1))
+    columns = [column for column in COMPARISON if column.metrics != (sort_by,)]
+    table.add_column("policy", no_wrap=True)
+    table.add_column(_short(sort_by), justify="right")
+    table.add_column("vs reference", justify="right", min_width=14, no_wrap=True)
+    for column in columns:
+        table.add_column(column.title, justify="right", min_width=5 * len(column.metrics) + 2)
+    by_policy = {str(name): rows.sort_values("seed") for name, rows in runs.groupby("policy", sort=False)}
+    base = by_policy[reference][sort_by].tolist()
     for policy in ranked(runs, sort_by):
-        rows = runs[runs["policy"] == policy]
-        table.add_row(policy, *(show_interval(mean_interval(rows[name].tolist())) for name in columns))
+        means = by_policy[policy].drop(columns="policy").mean()
+        change = "reference" if policy == reference else _change(by_policy[policy][sort_by].tolist(), base)
+        cells = ("/".join(show_number(float(means[name])) for name in column.metrics) for column in columns)
+        table.add_row(policy, show_number(float(means[sort_by])), change, *cells)
     return table
+
+
+def _change(values: Sequence[float], base: Sequence[float]) -> str:
+    """Mean paired difference in % of the base's mean, like `-12.3 % +-4.1`."""
+    mean = mean_interval(base).mean
+    if not mean or math.isnan(mean):
+        return "-"
+    difference = paired_interval(values, base)
+    half = "" if math.isnan(difference.half_width) else f" ±{100 * difference.half_width / abs(mean):.1f}"
+    return f"{100 * difference.mean / abs(mean):+.1f}{half} %"
 
 
 def ranked(runs: pd.DataFrame, metric: str) -> list[str]:
@@ -61,26 +84,15 @@ def summary_table(metrics: Mapping[str, float], title: str = "") -> Table:
     return table
 
 
-def show_interval(interval: Interval) -> str:
-    """`12.3 ±0.4`, or the mean alone."""
-    if math.isnan(interval.half_width) or interval.half_width == 0:
-        return show_number(interval.mean)
-    return f"{show_number(interval.mean)} ±{show_number(interval.half_width)}"
-
-
 def show_number(value: float) -> str:
-    """Three significant digits, whole numbers in full, `-` for NaN."""
+    """Three significant digits and at most three decimals, whole numbers in full, `-` for NaN."""
     if math.isnan(value):
         return "-"
     if value == round(value) and abs(value) < 1e9:
         return f"{value:.0f}"
     digits = max(0, 2 - math.floor(math.log10(abs(value))))
-    return f"{value:.{min(digits, 6)}f}"
+    return f"{value:.{min(digits, 3)}f}"
 
 
 def _short(name: str) -> str:
     return name.removesuffix("_s").replace("_per", "/s").replace("_", " ")
-
-
-def _arrow(name: str) -> str:
-    return {"lower": " ↓", "higher": " ↑"}.get(METRICS[name].better, "")

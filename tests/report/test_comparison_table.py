@@ -1,0 +1,60 @@
+"""The table that `compare` prints, on numbers worked out by hand."""
+
+from __future__ import annotations
+
+import io
+
+import pandas as pd
+from rich.console import Console
+
+from olp_ray.report import METRICS, comparison_table
+
+# two seeds; b is 10 % and 20 % below a: differences -1 and -4 on a mean of 15
+E2E = {"a": [10.0, 20.0], "b": [9.0, 16.0], "c": [30.0, 30.0]}
+
+
+def runs(seeds: int) -> pd.DataFrame:
+    zero = dict.fromkeys(METRICS, 0.0)
+    rows = [
+        {"policy": p, "seed": s, **zero, "e2e_mean_s": v[s], "ttft_p50_s": 0.0123, "attainment": v[s] / 40}
+        for s in reversed(range(seeds))  # order of rows must not matter
+        for p, v in E2E.items()
+    ]
+    return pd.DataFrame(rows)
+
+
+def lines(seeds: int, **options: str) -> list[str]:
+    console = Console(width=132, record=True, file=io.StringIO())
+    console.print(comparison_table(runs(seeds), **{"sort_by": "e2e_mean_s", "reference": "a", **options}))
+    return [line.strip() for line in console.export_text().splitlines() if line.strip()]
+
+
+def test_best_first_and_the_reference_is_named() -> None:
+    body = lines(2)[-3:]
+    assert [line.split()[0] for line in body] == ["b", "a", "c"]
+    assert "reference" in body[1]
+
+
+def test_paired_interval_in_percent_of_the_reference() -> None:
+    # mean -2.5 of 15; t(1 df, 97.5 %) = 12.706; sd 2.1213 / sqrt 2 = 1.5 -> 19.06 of 15
+    assert "-16.7 ±127.1 %" in lines(2)[-3]
+
+
+def test_one_seed_has_no_interval() -> None:
+    assert "-10.0 %" in lines(1)[-3]
+    assert "±" not in "".join(lines(1))
+
+
+def test_sorted_by_what_was_asked_higher_first() -> None:
+    body = lines(2, sort_by="attainment")[-3:]
+    assert [line.split()[0] for line in body] == ["c", "a", "b"]
+
+
+def test_a_reference_of_zero_gives_no_percentage() -> None:
+    assert "%" not in "".join(lines(2, sort_by="rejected")[-3:])
+
+
+def test_everything_fits_into_132_columns() -> None:
+    text = "\n".join(lines(2))
+    assert "…" not in text
+    assert max(len(line) for line in lines(2)) <= 132
