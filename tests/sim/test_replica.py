@@ -11,7 +11,6 @@ import pandas as pd
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from plain_replica import PlainReplica
 
 from olp_ray.core.types import Arrived, Assign, AssignmentKey, Request, Step
 from olp_ray.errors import ConfigError, SimulationError
@@ -21,6 +20,7 @@ from olp_ray.sim.engine import EngineSpec, Sequence
 from olp_ray.sim.latency import IterationTime
 from olp_ray.sim.replica import Replica
 from olp_ray.workload import SimRequest
+from tests.sim.plain_replica import PlainReplica
 
 
 class Recorder:
