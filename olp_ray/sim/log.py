@@ -90,7 +90,7 @@ class RunLog:
                     device,
                     len(replica.running),
                     len(replica.waiting),
-                    replica.used_kv_tokens,
+                    replica.kv_tokens(now_s),
                     self._waiting,
                 )
             )

@@ -67,10 +67,10 @@ class Replica:
     def idle(self) -> bool:
         return self._length == 0
 
-    @property
-    def used_kv_tokens(self) -> int:
-        """KV tokens in held blocks."""
-        return (self.spec.blocks - self.free_blocks) * self.spec.block_tokens
+    def kv_tokens(self, now_s: float) -> int:
+        """KV tokens in blocks held at now_s."""
+        held = self.spec.blocks - self.free_blocks + self._new_blocks(self._iterations_at(now_s))
+        return held * self.spec.block_tokens
 
     def enqueue(self, sequence: Sequence, now_s: float) -> None:
         """Take an assignment into the engine's queue; an output that can not fit is cut at the device's KV capacity.

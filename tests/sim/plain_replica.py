@@ -56,8 +56,7 @@ class PlainReplica:
             held += s.blocks if s.pending else blocks_for(s.context, self.spec.block_tokens)
         return held
 
-    @property
-    def used_kv_tokens(self) -> int:
+    def kv_tokens(self, now_s: float) -> int:
         return self.used_blocks * self.spec.block_tokens
 
     def enqueue(self, sequence: Sequence, now_s: float) -> None:

@@ -127,7 +127,7 @@ def test_finished_requests_have_their_true_length_and_leave_the_engine_empty() -
     for replica in simulation.replicas.values():
         assert replica.free_blocks == spec.blocks
         assert not replica.running
-        assert replica.used_kv_tokens == 0
+        assert replica.kv_tokens(simulation.now_s) == 0
 
 
 def test_latest_admitted_is_evicted_when_kv_runs_out_and_is_recomputed() -> None:
