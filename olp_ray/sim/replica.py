@@ -57,6 +57,7 @@ class Replica:
         self._budget_left = 0
         self._admitted = 0
         self._prefilling: dict[int, Sequence] = {}
+        self._withdrawn: list[Sequence] = []  # leave at the next boundary
         self.decode_count = 0
         self.first_tokens: list[Sequence] = []  # sequences whose prefill the last `complete` ended
         self._decode_kv = 0  # cached tokens of decoding sequences
@@ -85,11 +86,16 @@ class Replica:
             )
         sequence.output_tokens = min(sequence.output_tokens, capacity - sequence.prompt_tokens)
         self.waiting.append(sequence)
-        if self._length > 1 and len(self.waiting) == 1 and self._budget_left and len(self.running) < self.spec.slots:
-            done = self._iterations_at(now_s)
-            if to_s(self._clock_fs + self._stretch.duration_fs(done)) < now_s or done == 0:
-                done += 1
-            self._plan(done)
+        if len(self.waiting) == 1 and self._budget_left and len(self.running) < self.spec.slots:
+            self._cut(now_s)
+
+    def withdraw(self, sequence: Sequence, now_s: float) -> None:
+        """Take a sequence out: from the queue at once, from the batch at the next iteration boundary (`end_s`)."""
+        if sequence in self.waiting:
+            self.waiting.remove(sequence)
+        elif self.running.get(sequence.order) is sequence:
+            self._withdrawn.append(sequence)
+            self._cut(now_s)
 
     def begin(self, now_s: float) -> Boundary:
         """Form the batch of the next iteration at a boundary, and plan how long it stays as it is."""
@@ -144,6 +150,10 @@ class Replica:
             if sequence.order == order:
                 self._leave(sequence)
                 finished.append(sequence)
+        for sequence in self._withdrawn:
+            if self.running.get(sequence.order) is sequence:
+                self._expel(sequence)
+        self._withdrawn = []
         if not self.running and not self.waiting:
             self.end_s = math.inf
         return finished
@@ -160,12 +170,7 @@ class Replica:
     def _make_room(self, boundary: Boundary) -> None:
         while self._phases[self.iteration % self.spec.block_tokens] > self.free_blocks:
             victim = self.running[next(reversed(self.running))]
-            if victim.joined >= 0:
-                self._leave(victim)
-            else:
-                del self._prefilling[victim.order]
-                self._release(victim, victim.blocks)
-            victim.order = -1
+            self._expel(victim)
             victim.preemptions += 1
             self.waiting.appendleft(victim)
             boundary.preempted.append(victim)
@@ -237,6 +242,15 @@ class Replica:
         sequence.joined = -1
         self._release(sequence, -(-context // block))
 
+    def _expel(self, sequence: Sequence) -> None:
+        """Out of the batch before its end."""
+        if sequence.joined >= 0:
+            self._leave(sequence)
+        else:
+            del self._prefilling[sequence.order]
+            self._release(sequence, sequence.blocks)
+        sequence.order = -1
+
     def _release(self, sequence: Sequence, blocks: int) -> None:
         self.free_blocks += blocks
         del self.running[sequence.order]
@@ -282,6 +296,14 @@ class Replica:
         while count < self._length and to_s(self._clock_fs + self._stretch.duration_fs(count + 1)) <= now_s:
             count += 1
         return count
+
+    def _cut(self, now_s: float) -> None:
+        """Let the stretch end at the next iteration boundary."""
+        if self._length > 1:
+            done = self._iterations_at(now_s)
+            if to_s(self._clock_fs + self._stretch.duration_fs(done)) < now_s or done == 0:
+                done += 1
+            self._plan(done)
 
     def _plan(self, iterations: int) -> None:
         self._length = iterations
