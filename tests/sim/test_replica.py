@@ -70,14 +70,15 @@ def run_with(
     with mock.patch.object(loop, "Replica", replica):
         router = Recorder(2)
         simulation = loop.Simulation(
-            requests_of(rows), {"d0": spec, "d1": spec}, router, period=period, update_s=update_s
+            requests_of(rows), {"d0": spec, "d1": spec}, router, period=period, update_s=update_s, timeline=True
         )
         result = simulation.run()
     told = [entry for entry in router.told if entry[1] != "Progressed"]
     progress = [
         [*entry[:3], sorted(zip(entry[3], entry[5], strict=True))] for entry in router.told if entry[1] == "Progressed"
     ]
-    return result.requests, [told, progress], simulation
+    assert result.timeline is not None
+    return result.requests, [told, progress, result.timeline.values.tolist()], simulation
 
 
 rows = st.lists(
