@@ -1,0 +1,40 @@
+"""Figures come from parquet files alone and are real pictures."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+
+from olp_ray.config import FleetConfig, RouterConfig
+from olp_ray.config.build import build_priced_router
+from olp_ray.core.types import Request
+from olp_ray.report import METRICS
+from olp_ray.report.plots import plot_comparison, plot_latency_cdfs, plot_timeline
+from olp_ray.sim import simulate
+from olp_ray.workload import SimRequest
+
+PNG = b"\x89PNG"
+FLEET = FleetConfig.parse("2xB4M600")
+
+
+def saved_run(folder: Path) -> None:
+    requests = [SimRequest(Request(f"r{i:02d}", 2.0 * i, 20, 30.0), 30) for i in range(30)]
+    router = build_priced_router(RouterConfig(policy="round_robin"), FLEET, "period", 0)
+    simulate(requests, FLEET, "period", router, update_s=8.0, timeline=True).save(folder)
+
+
+def test_cdfs_and_timeline(tmp_path: Path) -> None:
+    saved_run(tmp_path)
+    made = plot_latency_cdfs({"round_robin": tmp_path / "requests.parquet"}, tmp_path / "figures" / "cdf.png")
+    assert made.read_bytes().startswith(PNG)
+    assert plot_timeline(tmp_path, tmp_path / "timeline.png").read_bytes().startswith(PNG)
+    prices = pd.DataFrame({"time_s": [0.0, 8.0], "device_id": "d0", "slot_price": [0.1, 0.2], "kv_price": [0.0, 0.1]})
+    prices.to_parquet(tmp_path / "prices.parquet")
+    assert plot_timeline(tmp_path, tmp_path / "timeline.png").stat().st_size > 10_000
+
+
+def test_comparison_bars(tmp_path: Path) -> None:
+    runs = pd.DataFrame([{"policy": p, "seed": s, **dict.fromkeys(METRICS, 1.0 + s)} for p in "ab" for s in (0, 1)])
+    runs.to_parquet(tmp_path / "results.parquet")
+    assert plot_comparison(tmp_path / "results.parquet", tmp_path / "bars.png").read_bytes().startswith(PNG)
