@@ -52,7 +52,7 @@ def comparison_table(runs: pd.DataFrame, *, sort_by: str, reference: str, title:
     for policy in ranked(runs, sort_by):
         means = by_policy[policy].drop(columns="policy").mean()
         change = "reference" if policy == reference else _change(by_policy[policy][sort_by].tolist(), base)
-        cells = ("/".join(show_number(float(means[name])) for name in column.metrics) for column in columns)
+        cells = ("/".join(show_number(float(means[name]), decimals=3) for name in column.metrics) for column in columns)
         table.add_row(policy, show_number(float(means[sort_by])), change, *cells)
     return table
 
@@ -84,14 +84,14 @@ def summary_table(metrics: Mapping[str, float], title: str = "") -> Table:
     return table
 
 
-def show_number(value: float) -> str:
-    """Three significant digits and at most three decimals, whole numbers in full, `-` for NaN."""
+def show_number(value: float, decimals: int = 6) -> str:
+    """Three significant digits and at most `decimals` decimals, whole numbers in full, `-` for NaN."""
     if math.isnan(value):
         return "-"
     if value == round(value) and abs(value) < 1e9:
         return f"{value:.0f}"
     digits = max(0, 2 - math.floor(math.log10(abs(value))))
-    return f"{value:.{min(digits, 3)}f}"
+    return f"{value:.{min(digits, decimals)}f}"
 
 
 def _short(name: str) -> str:
