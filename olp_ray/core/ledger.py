@@ -16,6 +16,7 @@ Arrays are padded: row g holds count[g] residents in its first columns, in no st
 
 from __future__ import annotations
 
+import math
 from bisect import insort
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -110,9 +111,12 @@ class Ledger:
 
     def schedule_capacity(self, device_id: str, from_s: float, slots: int, kv_tokens: int) -> None:
         """From `from_s` on the device has these limits."""
-        if slots < 0 or kv_tokens < 0:
-            raise EventError(f"capacity of {device_id!r} is {slots} slots, {kv_tokens} KV tokens; expected >= 0")
-        insort(self._schedules[self.row(device_id)], (from_s, slots, kv_tokens))
+        if slots < 0 or kv_tokens < 0 or not math.isfinite(from_s):
+            raise EventError(
+                f"capacity of {device_id!r} from {from_s} s is {slots} slots, {kv_tokens} KV tokens; "
+                "expected a finite time and numbers >= 0"
+            )
+        insort(self._schedules[self.row(device_id)], (from_s, slots, kv_tokens), key=lambda change: change[0])
 
     def apply_schedules(self, now_s: float) -> None:
         """Let every capacity change that is due take effect."""
@@ -139,6 +143,8 @@ class Ledger:
     def set_external(self, device_id: str, slots: float, kv_tokens: float) -> None:
         """Load on the device that did not come from here."""
         g = self.row(device_id)
+        if not (0 <= slots < math.inf and 0 <= kv_tokens < math.inf):
+            raise EventError(f"external load of {device_id!r} is {slots} slots, {kv_tokens} KV tokens; expected >= 0")
         self.external_slots[g], self.external_kv_tokens[g] = slots, kv_tokens
 
     def observe(self, event: EngineObserved, now_s: float) -> None:
@@ -148,12 +154,14 @@ class Ledger:
         compared; our own counts are never lowered by a stale look.
         """
         g = self.row(event.device_id)
+        if min(event.running, event.waiting, event.kv_tokens) < 0 or not event.age_s >= 0:
+            raise EventError(f"{event} has a negative count or age; expected >= 0")
         seen_by_engine = self._data[ASSIGNED_S, g, : self.count[g]] <= now_s - event.age_s
         ours = int(seen_by_engine.sum())
         extra = max(event.running + event.waiting - ours, 0)
         extra_kv = max(event.kv_tokens - self.kv_now(now_s)[g] + self.external_kv_tokens[g], 0.0) if extra else 0.0
         self.external_slots[g], self.external_kv_tokens[g] = extra, extra_kv
-        if event.step_s is not None and event.step_s > 0:
+        if event.step_s is not None and 0 < event.step_s < math.inf:
             self._blend_step(g, event.step_s)
 
     # -- residents ----------------------------------------------------------------------------------------------
@@ -195,6 +203,8 @@ class Ledger:
 
         The step time is refined from residents that were decoding all the time since their last report.
         """
+        if len({key.device_id for key in keys}) > 1 or not (np.asarray(decoded_tokens) >= 0).all():
+            raise EventError("progress is of several devices, or has negative token counts; expected one device, >= 0")
         known = [(i, place) for i, key in enumerate(keys) if (place := self._place.get(key)) is not None]
         if known:
             picked = np.array([i for i, _ in known])
@@ -214,6 +224,8 @@ class Ledger:
     def preempt(self, key: AssignmentKey, decoded_tokens: int, now_s: float) -> None:
         """Back to the engine's own queue: it holds its place here, and stands still."""
         g, column = self._find(key)
+        if decoded_tokens < 0:
+            raise EventError(f"preempted {key} has {decoded_tokens} decoded tokens; expected >= 0")
         self._data[DECODED : KNOWN_S + 1, g, column] = (decoded_tokens, now_s)
         self._data[STARTED, g, column] = 0.0
         self.prefill.add(g, self._data[PROMPT, g, column] + decoded_tokens, now_s)

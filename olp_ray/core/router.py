@@ -134,8 +134,7 @@ class Router:
         return self._attempts.get(key)
 
     def check_invariants(self) -> None:
-        """Raise AssertionError when a request is in two places, or for a holding policy a device is over its limits
-        by what was assigned (slots; KV by the engine's own check at assignment time)."""
+        """Raise AssertionError when a request is in two places, or the books do not say the same."""
         self.ledger.check_invariants()
         resident = [key.request_key for key, _ in self.ledger]
         assert len(resident) == len(set(resident))
@@ -188,8 +187,8 @@ class Router:
 
     def _arrived(self, event: Arrived, now_s: float) -> None:
         request = event.request
-        if request.key in self._attempts:
-            raise EventError(f"request {request.id!r} ({request.stage}) is running already; ids must be unique")
+        if request.key in self._attempts or request.key in self.queue:
+            raise EventError(f"request {request.id!r} ({request.stage}) waits or runs already; ids must be unique")
         refusal = self._never(request)
         if refusal is not None:
             self._refused.append(refusal)
@@ -292,9 +291,9 @@ class Router:
         if not able:
             text = f"no device runs model {request.model!r}, stage {request.stage}"
             return Reject(request, RejectReason.NO_DEVICE, text, "fleet", retry)
-        most = max(device.kv_tokens for device in able)
-        if request.prompt_tokens + 1 > most:
-            text = f"prompt_tokens={request.prompt_tokens} of at most {most - 1} on the largest device"
+        most = max(device.kv_tokens - device.block_tokens for device in able)
+        if request.prompt_tokens > most:
+            text = f"prompt_tokens={request.prompt_tokens} of at most {most} on the largest device"
             return Reject(request, RejectReason.NEVER_FITS, text, "fleet kv_tokens", retry)
         return None
 

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from olp_ray.config.router import RouterConfig
-from olp_ray.core.policies.settings import RouterLimits
 from olp_ray.core.prices import PriceScalars
 from olp_ray.core.types import Device, Objective, PriceWork, Request
 
@@ -64,7 +63,7 @@ def make_settings():
 
 @pytest.fixture(scope="session")
 def limits():
-    return RouterLimits(queue_size=None, retry_after_s=1.0)
+    return RouterConfig().limits()
 
 
 class WorkStream:
