@@ -9,7 +9,7 @@ from typing import Self
 from pydantic import Field, ValidationError, model_validator
 
 from olp_ray.config.base import Count, Mode, Model, NotNegative, nearest
-from olp_ray.core.types import Device
+from olp_ray.core.types import Device, IterationModel
 from olp_ray.errors import ConfigError
 from olp_ray.hardware import DEVICE_KINDS, DeviceKind
 
@@ -104,6 +104,7 @@ def _core_device(device_id: str, entry: DeviceConfig, mode: Mode) -> Device:
         kind.kv_tokens,
         full_step_ms / 1e3,
         block_tokens=kind.block_tokens,
+        iteration=IterationModel((fit.c_tok + fit.c_batch) / 1e3, fit.c_kv / 1e3, fit.c_tok / 1e3),
         prefill_tokens_per_s=kind.prefill_chunk_tokens / chunk_ms * 1e3,
         models=frozenset(entry.models),
     )

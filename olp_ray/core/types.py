@@ -108,6 +108,19 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
+class IterationModel:
+    """What one token adds to a device's iteration time, in seconds; zeros where iterations take one time (the paper).
+
+    A decoding sequence adds per_sequence_s and per_kv_token_s for each token that it has cached, a prompt token
+    per_prompt_token_s.
+    """
+
+    per_sequence_s: float = 0.0
+    per_kv_token_s: float = 0.0
+    per_prompt_token_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class Device:
     """One replica as the router knows it.
 
@@ -122,6 +135,7 @@ class Device:
     incarnation: int = 0
     block_tokens: int = 1
     prefill_tokens_per_s: float = math.inf
+    iteration: IterationModel = IterationModel()
     models: frozenset[str] = frozenset()  # empty runs every model
     stages: frozenset[Stage] = frozenset(Stage)
 

@@ -38,7 +38,7 @@ class Appraisal:
     value: np.ndarray  # (J, G) V
     cost: np.ndarray  # (G, J) c
     regular_cost: np.ndarray  # (J,) e
-    volume: np.ndarray  # (J,) slot and KV seconds of a life, as shares of a mean device
+    volume: np.ndarray  # (J,) what a life takes of a mean device, by scarcity
     key: np.ndarray  # (J,)
 
 
@@ -50,8 +50,13 @@ def appraise(
     weights: np.ndarray,
     tables: np.ndarray,
     base_price: float,
+    scarcity: np.ndarray,
 ) -> Appraisal:
-    """Worth and price of every waiting request; weights (J,) multiplies the reward, tables are prices in force."""
+    """Worth and price of every waiting request.
+
+    weights (J,) multiplies the reward, tables are the prices in force, scarcity (3,) weighs a life's shares of slots,
+    KV tokens and iteration time into one volume.
+    """
     ledger, queue = view.ledger, view.waiting
     prompt = queue.prompt_tokens
     output = view.calibration.mean_length(queue.predicted_output_tokens, prompt)
@@ -66,7 +71,7 @@ def appraise(
     cost = life_cost(tables, settings.bucket_s, np.zeros((1, 1)), uncached.T, life_s.T, step_s)
     tick_s = float(ledger.step_s.mean())
     lost = urgency(objective, settings.reward_window_s, settings.urgency_s, tick_s, by_request, first_s, life_s)
-    volume = life_volume(ledger, prompt, output, life_s.mean(axis=1))
+    volume = scarcity @ resource_shares(ledger, prompt, output, life_s.mean(axis=1))
     key = np.full(len(prompt), np.nan)
     if base_price > 0:
         key = lost.max(axis=1) / (cost.min(axis=0) + settings.regular_price * base_price * volume)
@@ -83,10 +88,17 @@ def appraise(
     )
 
 
-def life_volume(ledger: Ledger, prompt: np.ndarray, output: np.ndarray, life_s: np.ndarray) -> np.ndarray:
-    """Slot seconds and KV-token seconds of lives, as shares of a mean device's slots and KV tokens, (J,)."""
+def resource_shares(ledger: Ledger, prompt: np.ndarray, output: np.ndarray, life_s: np.ndarray) -> np.ndarray:
+    """What lives take of a mean device, (3, J): slot seconds per slot, KV-token seconds per KV token, and seconds of
+    iteration time added."""
     slots, kv_tokens = max(ledger.slots.mean(), 1.0), max(ledger.kv_tokens.mean(), 1.0)
-    return life_s / slots + (prompt + output / 2) * life_s / kv_tokens
+    held = prompt + output / 2
+    models = [device.iteration for device in ledger.devices]
+    per_sequence_s = float(np.mean([model.per_sequence_s for model in models]))
+    per_kv_token_s = float(np.mean([model.per_kv_token_s for model in models]))
+    per_prompt_token_s = float(np.mean([model.per_prompt_token_s for model in models]))
+    added_s = per_prompt_token_s * prompt + output * (per_sequence_s + per_kv_token_s * held)
+    return np.stack([life_s / slots, held * life_s / kv_tokens, added_s])
 
 
 def time_to_first_token(view: View, now_s: float, uncached: np.ndarray) -> np.ndarray:

@@ -18,7 +18,7 @@ from olp_ray.core.admission import LOAD_WEIGHT, Admission, Candidates, admit_in_
 from olp_ray.core.fairness import TenantShares
 from olp_ray.core.forecast import Forecast
 from olp_ray.core.history import PREDICTED, PROMPT, ArrivalHistory
-from olp_ray.core.policies.appraisal import Appraisal, appraise, life_volume
+from olp_ray.core.policies.appraisal import Appraisal, appraise, resource_shares
 from olp_ray.core.policies.base import PolicyStep, View
 from olp_ray.core.policies.central import check_version
 from olp_ray.core.policies.price_updates import PriceUpdates
@@ -109,7 +109,16 @@ class OnlineLP:
 
     def _appraise(self, view: View, weights: np.ndarray, now_s: float) -> Appraisal:
         prices = self._prices
-        return appraise(view, now_s, self._objective, self._settings, weights, prices.tables, prices.base_price)
+        return appraise(
+            view,
+            now_s,
+            self._objective,
+            self._settings,
+            weights,
+            prices.tables,
+            prices.base_price,
+            prices.scarcity,
+        )
 
     def _weights(self, requests: Sequence[Request], now_s: float) -> np.ndarray:
         """Multiplier of each request's reward by class, priority and its tenant's share, (J,)."""
@@ -229,7 +238,7 @@ class OnlineLP:
         rows = self._history.rows
         length = view.calibration.mean_length(rows[:, PREDICTED], rows[:, PROMPT])
         life_s = length * float(view.ledger.step_s.mean())
-        volume = life_volume(view.ledger, rows[:, PROMPT], length, life_s)
+        volume = self._prices.scarcity @ resource_shares(view.ledger, rows[:, PROMPT], length, life_s)
         return float(np.quantile(volume, 1.0 - self._settings.max_wait_exempt_share))
 
     def _gate_factor(self, found: Appraisal) -> float:

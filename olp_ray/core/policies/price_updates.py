@@ -25,6 +25,7 @@ from olp_ray.core.calibration import Calibration
 from olp_ray.core.forecast import expected_occupancy
 from olp_ray.core.history import OWN_E2E, OWN_TTFT, PREDICTED, PROMPT, WEIGHT, ArrivalHistory
 from olp_ray.core.ledger import Ledger
+from olp_ray.core.policies.appraisal import resource_shares
 from olp_ray.core.policies.base import View
 from olp_ray.core.policies.settings import OnlineLPSettings
 from olp_ray.core.prices import DELAY_BUCKETS, PriceScalars, SampleColumn, build_tables, shift_prices
@@ -47,6 +48,7 @@ class PriceUpdates:
         self.device_ids: tuple[str, ...] = ()
         self.tables = np.zeros((0, 5, self.buckets + 1))
         self.base_price = 0.0
+        self.scarcity = np.ones(3)
         self.missed = 0
         self._grid = 0
         self._index = -1
@@ -90,6 +92,7 @@ class PriceUpdates:
             "device_ids": list(self.device_ids),
             "tables": self.tables.copy(),
             "base_price": self.base_price,
+            "scarcity": self.scarcity.copy(),
             "missed": self.missed,
             "grid": self._grid,
             "index": self._index,
@@ -102,6 +105,7 @@ class PriceUpdates:
             raise PriceError(f"price tables of shape {tables.shape}; expected (G, {self.tables.shape[1:]})")
         self.device_ids = tuple(state["device_ids"])
         self.tables, self.base_price = tables, float(state["base_price"])
+        self.scarcity = np.array(state["scarcity"])
         self.missed, self._grid, self._index = int(state["missed"]), int(state["grid"]), int(state["index"])
         self._accepted = np.full(len(self.device_ids), -1, dtype=np.int64)
         self._in_flight, self._rebuild_blocks, self._arrived = None, True, []
@@ -175,6 +179,8 @@ class PriceUpdates:
             np.zeros(len(rows)), length, rows[:, WEIGHT], *thresholds(objective, rows[:, OWN_E2E], rows[:, OWN_TTFT])
         )
         value = start_value(objective, self._settings.reward_window_s, terms, 0.0, 0.0, length * step_s)
+        shares = resource_shares(ledger, rows[:, PROMPT], length, length * step_s).mean(axis=1)
+        self.scarcity = shares / shares.max()
         self._rate = history.rate_per_s(now_s, step_s)
         self.base_price = self._rate * float(value.mean()) / open_devices
 
