@@ -209,7 +209,7 @@ class OnlineLP:
             view.waiting.prompt_tokens[order],
             found.length_tokens[order],
             allowed[:, order],
-            found.cost[:, order],
+            (found.cost - found.value.T)[:, order],
             load[:, None] * found.life_s.T[:, order],
             np.full(len(order), reserve),
         )
