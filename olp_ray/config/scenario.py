@@ -17,8 +17,8 @@ class ScenarioConfig(Model):
 
     trace is a file; without it `workload` names a generator. requests cuts the trace or sets the generator's count.
     rate (requests per second) or load (times the fleet's saturation throughput) rescale the arrivals; with neither, a
-    trace keeps its own times. A seed sets where a trace starts (circularly), the generator's draws and the
-    predictor's errors.
+    trace keeps its own times and a generated workload has load 1. A seed sets where a trace starts (circularly), the
+    generator's draws and the predictor's errors.
     """
 
     trace: str | None = None
@@ -29,7 +29,7 @@ class ScenarioConfig(Model):
     fleet: FleetConfig = FleetConfig.parse("4xa100-8b")
     mode: Mode = "timed"
     predictor: str = "uniform:0.2"
-    seeds: tuple[int, ...] = Field(default=(0,), min_length=1)
+    seeds: tuple[int, ...] = Field(default=(0, 1, 2), min_length=1)
     router: RouterConfig = RouterConfig()
 
     @field_validator("fleet", mode="before")

@@ -1,0 +1,143 @@
+"""One trial: a scenario becomes requests and a router, is simulated under each of its seeds, and becomes metrics.
+
+The rate of arrivals is settled once for a scenario, before any seed runs, so that all seeds and policies meet the same
+load.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from olp_ray.config import FleetConfig, Mode, RouterConfig
+from olp_ray.config.build import build_priced_router
+from olp_ray.config.scenario import ScenarioConfig
+from olp_ray.report.metrics import summarise
+from olp_ray.sim.result import Result
+from olp_ray.sim.run import Router
+from olp_ray.sim.simulate import saturation_rate, simulate
+from olp_ray.workload.generators import generate
+from olp_ray.workload.predictors import parse_predictor
+from olp_ray.workload.request import SimRequest
+from olp_ray.workload.requests import make_requests
+from olp_ray.workload.traces import read_trace
+
+GENERATED_REQUESTS = 2000  # of a generated workload when the scenario does not say
+GENERATED_LOAD = 1.0
+
+OpenRouter = Callable[[RouterConfig, FleetConfig, Mode, int], AbstractContextManager[Router]]
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class Arrivals:
+    """What the arrivals were rescaled to. rate None keeps a trace's own times; saturation is None unless it was needed.
+
+    Both are in requests per second.
+    """
+
+    rate: float | None
+    saturation: float | None
+
+
+@dataclass(frozen=True)
+class SeedRun:
+    """One simulation: its tables and the metrics of `olp_ray.report.metrics.METRICS`."""
+
+    seed: int
+    result: Result
+    metrics: dict[str, float]
+
+
+@dataclass(frozen=True)
+class TrialOutcome:
+    """All seeds of one scenario."""
+
+    metrics: tuple[dict[str, float], ...]
+    seeds: tuple[int, ...]
+
+    def mean(self, name: str) -> float:
+        """Mean of a metric over seeds."""
+        return float(np.mean([metrics[name] for metrics in self.metrics]))
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One flat row per seed."""
+        return [{"seed": seed, **metrics} for seed, metrics in zip(self.seeds, self.metrics, strict=True)]
+
+
+@contextmanager
+def inline_router(config: RouterConfig, fleet: FleetConfig, mode: Mode, seed: int, blocks: int = 1) -> Iterator[Router]:
+    """A router whose prices are computed in this process, in `blocks` blocks of devices."""
+    yield build_priced_router(config, fleet, mode, seed, blocks=blocks)
+
+
+def settle_arrivals(scenario: ScenarioConfig) -> Arrivals:
+    """The rate that the scenario's `rate` or `load` means; measures the fleet's saturation throughput for a load."""
+    if scenario.rate is not None or (scenario.trace is not None and scenario.load is None):
+        return Arrivals(scenario.rate, None)
+    requests = scenario_requests(scenario.model_copy(update={"predictor": "perfect"}), 0, 1.0, rotate=False)
+    saturation = saturation_rate(requests, scenario.fleet, scenario.mode)
+    return Arrivals((scenario.load or GENERATED_LOAD) * saturation, saturation)
+
+
+def scenario_requests(
+    scenario: ScenarioConfig, seed: int, rate: float | None, *, rotate: bool = True
+) -> list[SimRequest]:
+    """The requests of one seed, arriving at `rate` per second on average (None: at the trace's own times)."""
+    predictor = parse_predictor(scenario.predictor)
+    if scenario.trace is not None:
+        frame = _trace(scenario.trace)
+        return make_requests(frame, predictor, seed, count=scenario.requests, rate=rate, rotate=rotate)
+    count = scenario.requests or GENERATED_REQUESTS
+    frame = generate(scenario.workload, count, 1.0 if rate is None else rate, seed)
+    return make_requests(frame, predictor, seed, rate=rate, rotate=False)
+
+
+def run_seed(
+    scenario: ScenarioConfig,
+    seed: int,
+    rate: float | None,
+    *,
+    open_router: OpenRouter = inline_router,
+    timeline: bool = False,
+    progress: Progress | None = None,
+) -> SeedRun:
+    """Simulate one seed. rate comes from `settle_arrivals`; progress is told (requests done, requests in all)."""
+    settings = scenario.router.settings(scenario.mode)
+    requests = scenario_requests(scenario, seed, rate)
+    with open_router(scenario.router, scenario.fleet, scenario.mode, seed) as router:
+        result = simulate(
+            requests,
+            scenario.fleet,
+            scenario.mode,
+            router,
+            update_s=settings.online_lp.update_s,
+            timeline=timeline,
+            progress=progress,
+        )
+    metrics = summarise(
+        result.requests,
+        ttft_threshold_s=settings.objective.ttft_threshold_s,
+        e2e_threshold_s=settings.objective.e2e_threshold_s,
+        end_s=result.end_s,
+        utilisation=result.utilisation,
+    )
+    return SeedRun(seed, result, metrics)
+
+
+def run_trial(scenario: ScenarioConfig) -> TrialOutcome:
+    """Every seed of a scenario, one after the other."""
+    rate = settle_arrivals(scenario).rate
+    return TrialOutcome(tuple(run_seed(scenario, seed, rate).metrics for seed in scenario.seeds), scenario.seeds)
+
+
+@functools.lru_cache(maxsize=1)
+def _trace(path: str) -> pd.DataFrame:
+    """A process that runs many trials reads its trace once."""
+    return read_trace(path)
