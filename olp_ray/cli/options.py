@@ -10,6 +10,8 @@ import click
 
 from olp_ray.config.base import validate
 from olp_ray.config.scenario import ScenarioConfig, load_scenario
+from olp_ray.errors import ConfigError
+from olp_ray.sweep.trial import OpenRouter, inline_router
 
 Command = Callable[..., Any]
 
@@ -50,9 +52,41 @@ def build_scenario(file: str | None, **flags: Any) -> ScenarioConfig:
     return validate({**kept, **given}, ScenarioConfig, "command line")
 
 
-policy_option = click.option(
-    "--policy", "policies", multiple=True, metavar="NAME[:PRESET]", help="Routing policy; see `olp-ray policies`."
+_RUNTIME_FLAGS = (
+    click.option(
+        "--runtime",
+        type=click.Choice(["inline", "ray"]),
+        default="inline",
+        show_default=True,
+        help="Where prices are computed: in this process, or by price-shard actors on Ray. Results are the same.",
+    ),
+    click.option("--shards", type=int, metavar="N", help="Blocks of devices that are priced apart.  [1]"),
 )
+
+
+def runtime_options(command: Command) -> Command:
+    """Add --runtime and --shards; the command gets `open_router` (None: in this process) instead of them."""
+
+    @functools.wraps(command)
+    def with_runtime(**given: Any) -> Any:
+        return command(open_router=router_source(given.pop("runtime"), given.pop("shards")), **given)
+
+    return functools.reduce(lambda wrapped, flag: flag(wrapped), reversed(_RUNTIME_FLAGS), with_runtime)
+
+
+def router_source(runtime: str, shards: int | None) -> OpenRouter | None:
+    """What opens the routers of a run, None for the plain one. With Ray, starts one local Ray for all runs."""
+    if shards is not None and shards < 1:
+        raise ConfigError(f"command line: shards: expected at least 1, got {shards}")
+    if runtime == "ray":
+        from olp_ray.runtime.wiring import ray_router, start_local_ray
+
+        start_local_ray()
+        return functools.partial(ray_router, shards=shards or 1)
+    return None if shards is None else functools.partial(inline_router, blocks=shards)
+
+
+policy_option = click.option("--policy", metavar="NAME[:PRESET]", help="Routing policy.  [online_lp:balanced]")
 out_option = click.option(
     "--out", "out", metavar="DIR", default="olp-ray-out", show_default=True, help="Output folder."
 )
