@@ -70,7 +70,7 @@ class PaperLPConfig(Model):
     batch: Count = 64
     history: Count = 1000
     rate_window: Count = 200
-    learning_rate: Positive = 1e-3
+    learning_rate: Positive = 1e-4
     learning_rate_decay: Literal["constant", "sqrt"] = "constant"
     reward_normaliser: Literal["largest", "one", "none"] = "largest"
     remaining: Literal["arrivals", "slots"] = "arrivals"
@@ -93,15 +93,15 @@ PRESETS: dict[str, Preset] = {
     "e2e": Preset(weights=(0, 1, 1, 0, 0, 0), shed=False, doc="lowest mean end-to-end latency"),
     "attainment": Preset(weights=(0, 0, 0, 0.01, 1, 1), shed=True, doc="most requests inside both thresholds"),
     **{
-        f"paper_{name}": Preset(weights=weights, shed=False, doc=f"weights of the paper's {figures}")
-        for name, figures, weights in (
-            ("latency_mixed", "Figures 9a and 14a", (1 / 135, 1, 1, 1, 1 / 400, 1 / 400)),
-            ("latency", "Figures 3a and 14b", (0, 1, 1, 0, 0, 0)),
-            ("tail_mixed", "Figures 2a and 15a", (1 / 135, 1 / 400, 1 / 400, 1, 1, 1)),
+        f"paper_{name}": Preset(weights=weights, shed=False, doc=f"weights of the paper's {figure}")
+        for name, figure, weights in (
+            ("latency_mixed", "Figure 14a", (1 / 135, 1, 1, 1, 1 / 400, 1 / 400)),
+            ("latency", "Figure 3a", (0, 1, 1, 0, 0, 0)),
+            ("tail_mixed", "Figure 2a", (1 / 135, 1 / 400, 1 / 400, 1, 1, 1)),
             ("balanced", "Figure 2b", (1 / 27, 1 / 2048, 1 / 2048, 5, 1, 1)),
-            ("tail", "Figures 3b and 15b", (0, 0, 0, 0, 1, 1)),
-            ("throughput_mixed", "Figures 12a and 16a", (1, 1 / 400, 1 / 400, 1, 1 / 400, 1 / 400)),
-            ("throughput", "Figures 12b and 16b", (1, 0, 0, 1, 0, 0)),
+            ("tail", "Figure 3b", (0, 0, 0, 0, 1, 1)),
+            ("throughput_mixed", "Figure 16a", (1, 1 / 400, 1 / 400, 1, 1 / 400, 1 / 400)),
+            ("throughput", "Figure 16b", (1, 0, 0, 1, 0, 0)),
         )
     },
 }

@@ -22,6 +22,7 @@ from olp_ray.core.policies.least_outstanding import LeastOutstanding
 from olp_ray.core.policies.on_time_fifo import OnTimeFifo
 from olp_ray.core.policies.on_time_sjf import OnTimeSjf
 from olp_ray.core.policies.online_lp import OnlineLP
+from olp_ray.core.policies.online_lp_paper import OnlineLPPaper
 from olp_ray.core.policies.power_of_two import PowerOfTwo
 from olp_ray.core.policies.random_choice import RandomChoice
 from olp_ray.core.policies.round_robin import RoundRobin
@@ -47,6 +48,7 @@ POLICIES: dict[str, Callable[[PolicySettings], Policy]] = {
     "aged_sjf": AgedSjf,
     "sjf_reservation": SjfReservation,
     "online_lp": OnlineLP,
+    "online_lp_paper": OnlineLPPaper,
 }
 
 
