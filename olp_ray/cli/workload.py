@@ -1,0 +1,74 @@
+"""`olp-ray workload`."""
+
+from __future__ import annotations
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from olp_ray.cli.output import print_table
+from olp_ray.report.tables import show_number
+from olp_ray.report.workload_plot import plot_workload
+from olp_ray.workload.describe import QUANTILES, Description, describe, write_common
+from olp_ray.workload.generators import GENERATORS
+from olp_ray.workload.traces import read_trace
+
+
+@click.group()
+def workload() -> None:
+    """Describe or convert a trace, or list the generated workloads."""
+
+
+@workload.command("describe")
+@click.argument("trace")
+@click.option("--out", metavar="FILE.png", default="workload.png", show_default=True, help="Figure.")
+def describe_command(trace: str, out: str) -> None:
+    """Print what TRACE is like: rate, burstiness, lengths; and draw it. The format is found from the file.
+
+    \b
+    Example:
+      olp-ray workload describe trace.csv.gz
+    """
+    frame = read_trace(trace)
+    print_table(description_table(describe(frame), trace))
+    Console().print(f"Open {plot_workload(frame, out)}", soft_wrap=True)
+
+
+@workload.command("convert")
+@click.argument("trace")
+@click.argument("out")
+def convert_command(trace: str, out: str) -> None:
+    """Write TRACE, in whatever format, to OUT as the common CSV.
+
+    \b
+    Example:
+      olp-ray workload convert AzureLLMInferenceTrace_conv.csv conv.csv
+    """
+    frame = read_trace(trace)
+    write_common(frame, out)
+    Console().print(f"{len(frame)} requests are in {out}", soft_wrap=True)
+
+
+@workload.command("list")
+def list_command() -> None:
+    """List the workloads that can be generated, for --workload."""
+    table = Table("workload", "what it stands for")
+    for name, generator in GENERATORS.items():
+        table.add_row(name, generator.doc)
+    print_table(table)
+
+
+def description_table(found: Description, title: str) -> Table:
+    """A page on one trace."""
+    table = Table("", "", title=title, title_justify="left", show_header=False)
+    table.add_row("requests", f"{found.requests}")
+    table.add_row("span", f"{show_number(found.span_s)} s")
+    table.add_row("mean rate", f"{show_number(found.rate_per_s)} requests/s")
+    table.add_row("variation of gaps", f"{show_number(found.gap_variation)} (1 is Poisson, more is bursty)")
+    table.add_row("busiest of 60 spans", f"{show_number(found.peak_to_mean)} times the mean rate")
+    for name, spread in (("prompt tokens", found.prompt_tokens), ("output tokens", found.output_tokens)):
+        quantiles = ", ".join(f"p{q} {show_number(v)}" for q, v in zip(QUANTILES, spread.quantiles, strict=True))
+        table.add_row(name, f"mean {show_number(spread.mean)}, {quantiles}, largest {show_number(spread.largest)}")
+    for name, count in found.extras.items():
+        table.add_row(name, f"{count} different values")
+    return table

@@ -1,0 +1,29 @@
+"""The figure of a workload: its rate over time and its lengths."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+
+def plot_workload(frame: pd.DataFrame, path: str | Path, spans: int = 60) -> Path:
+    """Arrival rate in `spans` equal spans, and CDFs of prompt and output tokens, as a PNG. Returns its path."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(10, 4), layout="constrained")
+    FigureCanvasAgg(figure)
+    rate, lengths = figure.subplots(1, 2)
+    counts, edges = np.histogram(frame["arrived_at"], bins=spans)
+    rate.stairs(counts / np.diff(edges), edges, fill=True, alpha=0.8)
+    rate.set(xlabel="time (s)", ylabel="requests/s")
+    for column, label in (("num_prefill_tokens", "prompt"), ("num_decode_tokens", "output")):
+        values = np.sort(frame[column].to_numpy())
+        lengths.step(values, np.arange(1, len(values) + 1) / len(values), where="post", label=label)
+    lengths.set(xlabel="tokens", ylabel="share of requests", xscale="symlog", ylim=(0, 1))
+    lengths.grid(alpha=0.3)
+    lengths.legend(loc="lower right")
+    figure.savefig(path, dpi=120)
+    return Path(path)
