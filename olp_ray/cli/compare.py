@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 from rich.console import Console
 
-from olp_ray.cli.options import out_option, runtime_options, scenario_options
+from olp_ray.cli.options import out_option, runtime_options, scenario_options, with_seeds
 from olp_ray.cli.output import print_table, progress_bar, show_arrivals
 from olp_ray.config.base import nearest
 from olp_ray.config.scenario import ScenarioConfig
@@ -62,7 +62,7 @@ def compare(
     _check(metric, METRICS, "--metric")
     _check(reference, policies, "--reference")
     if seeds is not None:
-        scenario = with_seeds(scenario, seeds)
+        scenario = with_seeds(scenario, range(seeds))
     with progress_bar("measuring what the fleet can serve") as progress:
         result = run_comparison(
             scenario,
@@ -75,13 +75,6 @@ def compare(
         )
     print_table(comparison_table(result.runs, sort_by=metric, reference=reference))
     Console().print(f"Tables are in {out}. Open {result.figures[0]}", soft_wrap=True)
-
-
-def with_seeds(scenario: ScenarioConfig, count: int) -> ScenarioConfig:
-    """The scenario with seeds 0 to count - 1."""
-    if count < 1:
-        raise ConfigError(f"command line: seeds: expected at least 1, got {count}")
-    return scenario.model_copy(update={"seeds": tuple(range(count))})
 
 
 def _check(name: str, valid: object, flag: str) -> None:

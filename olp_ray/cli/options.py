@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import click
@@ -50,6 +50,11 @@ def build_scenario(file: str | None, **flags: Any) -> ScenarioConfig:
     replaced = {"rate", "load"} if {"rate", "load"} & set(given) else set()
     kept = {name: value for name, value in base if name not in replaced}
     return validate({**kept, **given}, ScenarioConfig, "command line")
+
+
+def with_seeds(scenario: ScenarioConfig, seeds: Iterable[int]) -> ScenarioConfig:
+    """The scenario with these seeds. Raises `ConfigError`."""
+    return validate({**dict(scenario), "seeds": tuple(seeds)}, ScenarioConfig, "command line")
 
 
 _RUNTIME_FLAGS = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 from rich.console import Console
 
-from olp_ray.cli.options import out_option, policy_option, runtime_options, scenario_options
+from olp_ray.cli.options import out_option, policy_option, runtime_options, scenario_options, with_seeds
 from olp_ray.cli.output import print_table, progress_bar, show_arrivals
 from olp_ray.config.scenario import ScenarioConfig
 from olp_ray.report.tables import summary_table
@@ -35,13 +35,15 @@ def simulate(
     """
     if policy is not None:
         scenario = scenario.model_copy(update={"router": scenario.router.with_policy(policy)})
+    if seed is not None:
+        scenario = with_seeds(scenario, [seed])
     with progress_bar("measuring what the fleet can serve"):
         arrivals = settle_arrivals(scenario)
     show_arrivals(arrivals)
     with progress_bar("simulating") as progress:
         run = run_seed(
             scenario,
-            scenario.seeds[0] if seed is None else seed,
+            scenario.seeds[0],
             arrivals.rate,
             open_router=open_router or inline_router,
             timeline=True,

@@ -81,6 +81,7 @@ def settle_arrivals(scenario: ScenarioConfig) -> Arrivals:
     """The rate that the scenario's `rate` or `load` means; measures the fleet's saturation throughput for a load."""
     if scenario.rate is not None or (scenario.trace is not None and scenario.load is None):
         return Arrivals(scenario.rate, None)
+    parse_predictor(scenario.predictor)  # not needed yet; a wrong name should not cost the time of measuring
     requests = scenario_requests(scenario.model_copy(update={"predictor": "perfect"}), 0, 1.0, rotate=False)
     saturation = saturation_rate(requests, scenario.fleet, scenario.mode)
     return Arrivals((scenario.load or GENERATED_LOAD) * saturation, saturation)

@@ -1,0 +1,194 @@
+"""Every command through its flags: what it prints, what it writes, and how it says no."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from click.testing import CliRunner, Result
+
+from olp_ray.cli import main
+from olp_ray.cli.group import COMMANDS
+from olp_ray.cli.serve import build_serve_config
+from olp_ray.config.sweep import load_sweep
+from olp_ray.core.policies import POLICIES
+from olp_ray.errors import ConfigError
+from olp_ray.sweep.results import write_results
+
+ROOT = Path(__file__).parents[2]
+SMALL = ("--requests", "40", "--rate", "30", "--fleet", "2xa100-8b")
+
+
+def run(*arguments: str | Path) -> Result:
+    return CliRunner().invoke(main, [str(a) for a in arguments])
+
+
+@pytest.fixture(autouse=True)
+def _in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def ok(*arguments: str | Path) -> str:
+    result = run(*arguments)
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+@pytest.fixture
+def trace(tmp_path: Path) -> Path:
+    path = tmp_path / "t.csv"
+    rows = [f"{i * 0.1},{100 + i},{20 + i}" for i in range(50)]
+    path.write_text("arrived_at,num_prefill_tokens,num_decode_tokens\n" + "\n".join(rows))
+    return path
+
+
+@pytest.mark.parametrize("command", [(), *((name,) for name in COMMANDS), ("workload", "describe")])
+def test_help_is_there(command: tuple[str, ...]) -> None:
+    text = ok(*command, "--help")
+    assert text.startswith("Usage: ")
+    if command not in ((), ("workload",), ("policies",)):
+        assert "olp-ray " + command[0] in text  # an example
+
+
+def test_simulate_writes_tables_and_figures(tmp_path: Path) -> None:
+    out = tmp_path / "o"
+    text = ok("simulate", *SMALL, "--seed", "3", "--policy", "online_lp:e2e", "--out", out)
+    assert "online_lp:e2e, seed 3" in text
+    assert f"Open {out / 'timeline.png'}" in text
+    assert len(pd.read_parquet(out / "requests.parquet")) == 40
+    assert len(pd.read_parquet(out / "decisions.parquet")) == 40
+    summary = json.loads((out / "summary.json").read_text())
+    assert (summary["seed"], summary["metrics"]["finished"], summary["rate_per_s"]) == (3, 40, 30.0)
+    assert (out / "latency.png").exists()
+
+
+def test_simulate_in_period_mode() -> None:
+    text = ok("simulate", "--mode", "period", "--fleet", "2xB4M4000", "--rate", "0.02", "--requests", "20")
+    assert "requests" in text
+
+
+def test_load_prints_saturation(trace: Path, tmp_path: Path) -> None:
+    text = ok("simulate", "--trace", trace, "--load", "0.5", "--fleet", "1xa100-8b", "--out", tmp_path / "o")
+    assert "load 0.5 of the " in text
+
+
+def test_compare_prints_one_row_per_policy(trace: Path, tmp_path: Path) -> None:
+    policies = ("round_robin", "least_outstanding", "central_fifo", "online_lp")
+    flags = [part for name in policies for part in ("--policy", name)]
+    text = ok("compare", "--trace", trace, *flags, "--seeds", "2", "--workers", "1", "--out", tmp_path / "o")
+    rows = [line.split()[0] for line in text.splitlines() if line.split() and line.split()[0] in policies]
+    assert sorted(rows) == sorted(policies)
+    for column in ("TTFT", "E2E", "p50/p95/p99", "SLO met", "good", "max wait", "never started", "rejected"):
+        assert column in text
+    assert f"Open {tmp_path / 'o' / 'comparison.png'}" in text
+
+
+def test_scenario_file_and_flags(tmp_path: Path, trace: Path) -> None:
+    file = tmp_path / "s.yaml"
+    file.write_text("trace: t.csv\nfleet: 1xa100-8b\nseeds: [4]\nrate: 9\nrouter: {policy: central_fifo}\n")
+    ok("simulate", "--scenario", file, "--rate", "7", "--out", tmp_path / "o")
+    summary = json.loads((tmp_path / "o" / "summary.json").read_text())
+    assert (summary["seed"], summary["rate_per_s"]) == (4, 7.0)
+    assert summary["scenario"]["router"]["policy"] == "central_fifo"
+
+
+def test_policies_lists_all() -> None:
+    text = ok("policies")
+    assert all(name in text for name in POLICIES)
+
+
+def test_workload_describe_convert_list(trace: Path, tmp_path: Path) -> None:
+    assert "50" in ok("workload", "describe", trace, "--out", tmp_path / "w.png")
+    assert (tmp_path / "w.png").exists()
+    ok("workload", "convert", trace, tmp_path / "u.csv")
+    assert len(pd.read_csv(tmp_path / "u.csv")) == 50
+    assert "lmsys" in ok("workload", "list")
+
+
+def test_front_prints_and_draws(tmp_path: Path) -> None:
+    rows = [
+        {"trial": i, "seed": 0, "param.objective.ttft": i, "e2e_mean_s": 3.0 - i, "ttft_p99_s": 1.0 + i} for i in (0, 1)
+    ]
+    write_results(tmp_path / "r.parquet", rows, {"e2e_mean_s": "min", "ttft_p99_s": "min"})
+    text = ok("front", tmp_path / "r.parquet")
+    assert "2 of 2 trials are on the front" in text
+    assert (tmp_path / "front.png").exists()
+    assert "1 of 2" in ok("front", tmp_path / "r.parquet", "--metric", "ttft_p99_s", "--out", tmp_path / "g.png")
+
+
+@pytest.mark.ray_local
+def test_sweep_then_front(ray_local: object, tmp_path: Path) -> None:
+    file = tmp_path / "s.yaml"
+    file.write_text(
+        "scenario: {requests: 30, rate: 30, fleet: 1xa100-8b, seeds: [0]}\n"
+        "space: {objective.ttft: {values: [0, 1]}}\n"
+        "objectives: {e2e_mean_s: min, ttft_p99_s: min}\n"
+    )
+    text = ok("sweep", file, "--out", tmp_path / "o")
+    assert "2 trials are in" in text
+    assert "trials are on the front" in ok("front", tmp_path / "o" / "results.parquet")
+
+
+@pytest.mark.parametrize("file", sorted((ROOT / "tune_configs").glob("*.yaml")), ids=lambda path: path.name)
+def test_shipped_sweeps_are_valid(file: Path) -> None:
+    load_sweep(file)
+
+
+def test_serve_flags_become_its_config(tmp_path: Path) -> None:
+    file = tmp_path / "s.yaml"
+    file.write_text("port: 9000\nfleet: 2xa100-7b\nruntime: {placement: spread}\n")
+    config = build_serve_config(str(file), policy="central_fifo", shards="per_device", port=9001, host=None)
+    assert (config.port, config.host, config.router.policy) == (9001, "127.0.0.1", "central_fifo")
+    assert (config.runtime.shards, config.runtime.placement) == ("per_device", "spread")
+    assert build_serve_config(None, shards="2").runtime.shards == 2
+    with pytest.raises(ConfigError, match=r"command line: port: .*got 0"):
+        build_serve_config(None, port=0)
+    with pytest.raises(ConfigError, match=r"command line: runtime\.shards"):
+        build_serve_config(None, shards="many")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (("simulate", "--policy", "robin"), "policy 'robin' is unknown; did you mean 'round_robin'?"),
+        (("simulate", "--fleet", "4xa100-9b"), "kind 'a100-9b' is unknown"),
+        (("simulate", "--trace", "none.csv"), "none.csv: No such file"),
+        (("simulate", "--workload", "lmsis"), "workload 'lmsis' is unknown; did you mean 'lmsys'?"),
+        (("simulate", "--predictor", "magic"), "predictor 'magic' is unknown"),
+        (("simulate", "--scenario", "none.yaml"), "none.yaml: No such file"),
+        (("simulate", "--shards", "0"), "shards: expected at least 1, got 0"),
+        (("simulate", "--seed", "-1"), "seeds must be distinct whole numbers >= 0"),
+        (("compare", "--seeds", "0"), "seeds: Tuple should have at least 1 item"),
+        (("compare", "--metric", "e2e"), "--metric: 'e2e' is unknown"),
+        (("compare", "--reference", "edf", "--policy", "round_robin"), "--reference: 'edf' is unknown"),
+        (("front", "none.parquet"), "none.parquet: no such file"),
+        (("sweep", "none.yaml"), "none.yaml: No such file"),
+        (("workload", "describe", "none.csv"), "none.csv: No such file"),
+        (("simulate", "--mode", "period2"), "mode: Input should be 'timed' or 'period', got 'period2'"),
+        (("simulat",), "No such command 'simulat'"),
+        (("simulate", "--requests", "many"), "'many' is not a valid integer"),
+    ],
+)
+def test_errors_are_one_clear_line(arguments: tuple[str, ...], expected: str) -> None:
+    result = run(*arguments)
+    assert result.exit_code == 2, result.output
+    assert expected in result.output
+    assert "Traceback" not in result.output
+    assert len([line for line in result.output.splitlines() if line.startswith("Error: ")]) == 1
+
+
+def test_a_fault_in_a_trace_names_file_line_and_column(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("arrived_at,num_prefill_tokens,num_decode_tokens\n0,1,2\n1,x,2\n")
+    result = run("simulate", "--trace", path)
+    assert result.exit_code == 2
+    assert "t.csv, line 3, column 'num_prefill_tokens': expected" in result.output
+
+
+def test_an_output_folder_that_can_not_be(tmp_path: Path) -> None:
+    (tmp_path / "o").write_text("")
+    result = run("compare", *SMALL, "--seeds", "1", "--workers", "1", "--out", tmp_path / "o")
+    assert result.exit_code == 2
+    assert "File exists" in result.output
