@@ -17,7 +17,7 @@ class ScenarioConfig(Model):
 
     trace is a file; without it `workload` names a generator. requests cuts the trace or sets the generator's count.
     rate (requests per second) or load (times the fleet's saturation throughput) rescale the arrivals; with neither, a
-    trace keeps its own times and a generated workload has load 1. A seed sets where a trace starts (circularly), the
+    trace keeps its own times and a generated workload has load 1.5. A seed sets where a trace starts (circularly), the
     generator's draws and the predictor's errors.
     """
 

@@ -19,7 +19,15 @@ from olp_ray.sim.records import write_parquet
 from olp_ray.sweep.outputs import write_summary
 from olp_ray.sweep.trial import Arrivals, OpenRouter, inline_router, run_seed, settle_arrivals
 
-DEFAULT_POLICIES = ("round_robin", "least_outstanding", "central_fifo", "online_lp", "online_lp:e2e")
+DEFAULT_POLICIES = (
+    "round_robin",
+    "least_outstanding",
+    "central_fifo",
+    "sjf_reservation",
+    "online_lp",
+    "online_lp:e2e",
+    "online_lp:attainment",
+)
 
 
 class Task(NamedTuple):

@@ -28,8 +28,10 @@ from olp_ray.workload.request import SimRequest
 from olp_ray.workload.requests import make_requests
 from olp_ray.workload.traces import read_trace
 
-GENERATED_REQUESTS = 2000  # of a generated workload when the scenario does not say
-GENERATED_LOAD = 1.0
+# What a generated workload is when the scenario does not say. Saturation is measured with the drain at its end, so a
+# short workload fills the fleet only above load 1.
+GENERATED_REQUESTS = 3000
+GENERATED_LOAD = 1.5
 
 OpenRouter = Callable[[RouterConfig, FleetConfig, Mode, int], AbstractContextManager[Router]]
 Progress = Callable[[int, int], None]
