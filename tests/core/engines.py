@@ -215,12 +215,15 @@ class World:
         getattr(self, "act_" + name)(n)
 
     def act_arrive(self, n):
-        true_tokens = 1 + n % 23
-        predicted = max(1, true_tokens + n // 23 % 7 - 3)
-        self.arrive(n % 61, predicted, true_tokens, model=("", "", "n", "m")[n % 4], priority=n % 3)
+        for k in range(1 + n % 4):
+            m = n + 101 * k
+            true_tokens = 1 + m % 37
+            predicted = max(1, true_tokens + m // 37 % 9 - 4)
+            self.arrive(m % 61, predicted, true_tokens, model=("", "", "n", "m")[m % 4], priority=m % 3)
 
     def act_tick(self, n):
-        self.tick(silent=n % 4 == 0)
+        for _ in range(1 + n % 3):
+            self.tick(silent=n % 4 == 0)
 
     def act_never(self, n):
         reasons = {RejectReason.NEVER_FITS, RejectReason.NO_DEVICE}
