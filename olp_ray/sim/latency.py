@@ -7,6 +7,7 @@
     pairs    sum over prefill chunks of p * (prefix + p / 2)    tokens^2    double_pairs / 2
 
     t = c0 + max(w, c_tok * (B + P)) + c_kv * KV + c_pairs * pairs + c_batch * B + host overhead   (see hardware.py)
+        + c_pre * P   (none of the built-in kinds has it)
 
 Constants are rounded once to whole femtoseconds, so sums over iterations are exact however they are grouped: a closed
 form over n iterations and n single steps give the same clock, to the last digit.
@@ -14,6 +15,7 @@ form over n iterations and n single steps give the same clock, to the last digit
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from dataclasses import dataclass
 
@@ -44,6 +46,7 @@ class IterationTime:
     kv_token: int
     half_pair: int
     sequence: int
+    prefill_token: int = 0
 
     @classmethod
     def constant(cls, step_s: float) -> IterationTime:
@@ -51,11 +54,11 @@ class IterationTime:
         return cls(to_fs(step_s), 0, 0, 0, 0, 0)
 
     @classmethod
-    def roofline(cls, constants: RooflineConstants, host_overhead_ms: float, speed: float = 1.0) -> IterationTime:
-        """From constants in ms; a device of speed 2 takes half the time."""
+    def roofline(cls, constants: RooflineConstants, host_overhead_ms: float) -> IterationTime:
+        """From constants in ms."""
 
         def fs(ms: float) -> int:
-            return round(ms / speed * _FS_PER_MS)
+            return round(ms * _FS_PER_MS)
 
         return cls(
             fs(constants.c0 + host_overhead_ms),
@@ -67,8 +70,12 @@ class IterationTime:
         )
 
     @classmethod
-    def of_kind(cls, kind: DeviceKind, speed: float = 1.0) -> IterationTime:
-        return cls.roofline(kind.roofline, kind.host_overhead_ms, speed)
+    def of_kind(cls, kind: DeviceKind) -> IterationTime:
+        return cls.roofline(kind.roofline, kind.host_overhead_ms)
+
+    def scaled(self, speed: float) -> IterationTime:
+        """Of a device that is `speed` times as fast."""
+        return IterationTime(*(round(constant / speed) for constant in dataclasses.astuple(self)))
 
     def iteration_fs(self, decode_count: int, kv_tokens: int, prefill_tokens: int, double_pairs: int) -> int:
         """Duration of one iteration."""
@@ -78,6 +85,7 @@ class IterationTime:
             + self.kv_token * kv_tokens
             + self.half_pair * double_pairs
             + self.sequence * decode_count
+            + self.prefill_token * prefill_tokens
         )
 
 

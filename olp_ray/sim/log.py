@@ -6,7 +6,6 @@ import math
 
 from olp_ray.core.types import Assign, Decision, Reject, Request
 from olp_ray.sim.engine import Sequence
-from olp_ray.sim.latency import to_s
 from olp_ray.sim.records import Counters, DecisionRow, RequestRow, Status, TimelineRow, frame
 from olp_ray.sim.replica import Replica
 from olp_ray.sim.result import Result
@@ -66,6 +65,7 @@ class RunLog:
         row.status = Status.UNFINISHED
         if sequence.preemptions == 0:
             row.start_s = now_s
+        row.cached_prompt_tokens = sequence.cached_tokens
         if first_token and math.isnan(row.first_token_s):
             row.first_token_s = now_s
 
@@ -73,6 +73,21 @@ class RunLog:
         row = self._rows[sequence.key.request_id]
         if math.isnan(row.first_token_s):
             row.first_token_s = now_s
+
+    def prefilled(self, request_id: str, now_s: float, done: bool) -> None:
+        """A prefill pool computed the prompt and the first token; done if that was all."""
+        row = self._rows[request_id]
+        row.prefilled_s = row.first_token_s = now_s
+        if done:
+            self._waiting -= 1
+            row.status, row.start_s, row.finish_s, row.generated_tokens = Status.FINISHED, now_s, now_s, 1
+
+    def lost(self, replica: Replica) -> None:
+        """The device died: what it held starts over, and waits at the router again."""
+        for sequence in (*replica.running.values(), *replica.waiting):
+            self._waiting += 1
+            row = self._rows[sequence.key.request_id]
+            row.first_token_s = row.prefilled_s
 
     def preempted(self, sequence: Sequence) -> None:
         self.counters.preemptions += 1
@@ -95,14 +110,15 @@ class RunLog:
                 )
             )
 
-    def result(self, end_s: float, busy_fs: dict[str, int]) -> Result:
+    def result(self, end_s: float, busy_s: dict[str, float]) -> Result:
+        """Everything so far."""
         return Result(
             requests=frame(self._rows.values(), RequestRow),
             decisions=frame(self._decisions, DecisionRow),
             timeline=None if self._timeline is None else frame(self._timeline, TimelineRow),
             counters=self.counters,
             end_s=end_s,
-            busy_s={device: to_s(fs) for device, fs in busy_fs.items()},
+            busy_s=busy_s,
         )
 
 

@@ -1,9 +1,10 @@
-"""A simulated engine: continuous batching with chunked prefill, block-rounded KV and preemption by recompute.
+"""A simulated engine: continuous batching with chunked prefill, block-rounded KV, eviction and a prefix cache.
 
 The rule of one iteration, as in current engines:
 
 1. Every decoding sequence gets one token. While their new KV blocks do not fit, the latest admitted sequence is
-   evicted to the front of the engine's queue; it computes its prompt and its tokens again later.
+   evicted to the front of the engine's queue; later it computes its prompt and its tokens again, or comes back from
+   host memory.
 2. What is left of the token budget goes to prefill chunks, in order of admission.
 3. With budget left and nothing evicted, the queue's head is admitted while slots and blocks for its whole prompt are
    there (first in, first out: a head that does not fit blocks those behind it).
@@ -26,6 +27,7 @@ from olp_ray.core.types import AssignmentKey
 from olp_ray.errors import SimulationError
 from olp_ray.sim.engine import EngineSpec, Sequence
 from olp_ray.sim.latency import Stretch, to_fs, to_s
+from olp_ray.sim.prefix_cache import PrefixCache
 
 
 @dataclass(slots=True)
@@ -34,6 +36,7 @@ class Boundary:
 
     started: list[Sequence] = field(default_factory=list)
     preempted: list[Sequence] = field(default_factory=list)
+    swapped_tokens: int = 0  # moved to or from host memory before the next iteration
 
 
 class Replica:
@@ -50,6 +53,8 @@ class Replica:
         self.iteration = 0  # complete iterations
         self.end_s = math.inf
         self.busy_fs = 0
+        self._time = spec.time
+        self._cache = None if spec.prefix_block_tokens is None else PrefixCache(spec.prefix_block_tokens)
         self._clock_fs = 0  # start of the current stretch
         self._length = 0  # its iterations
         self._stretch = Stretch(1, 0)
@@ -97,6 +102,11 @@ class Replica:
             self._withdrawn.append(sequence)
             self._cut(now_s)
 
+    def set_speed(self, speed: float, now_s: float) -> None:
+        """From the next iteration on, iterations take 1 / speed of their usual time."""
+        self._time = self.spec.time.scaled(speed)
+        self._cut(now_s)
+
     def begin(self, now_s: float) -> Boundary:
         """Form the batch of the next iteration at a boundary, and plan how long it stays as it is."""
         if self.decode_count == 0 and not self._prefilling:
@@ -110,14 +120,17 @@ class Replica:
         if not boundary.preempted:
             left = self._admit(left, boundary)
         self._budget_left = left
+        self._trim_cache()
         prefill = sum(tokens for _, tokens in self._chunks)
         pairs = sum(tokens * (2 * sequence.computed + tokens) for sequence, tokens in self._chunks)
-        time, count = self.spec.time, self.decode_count
+        time, count = self._time, self.decode_count
         kv_tokens = self._decode_kv + count
         first = time.iteration_fs(count, kv_tokens, prefill, pairs)
+        if boundary.swapped_tokens:
+            first += (self.spec.swap_token_fs or 0) * boundary.swapped_tokens
         rise = time.kv_token * count + time.half_pair * 2 * prefill * prefill
         self._stretch = Stretch(first, rise)
-        self._plan(1 if boundary.preempted else self._unchanged_iterations())
+        self._plan(1 if boundary.preempted or boundary.swapped_tokens else self._unchanged_iterations())
         return boundary
 
     def complete(self) -> list[Sequence]:
@@ -130,6 +143,7 @@ class Replica:
         self.iteration += length
         self._decode_kv += self.decode_count * length
         self._length = 0
+        self._trim_cache()
         finished = []
         self.first_tokens = []
         for sequence, tokens in self._chunks:
@@ -139,6 +153,7 @@ class Replica:
                 del self._prefilling[sequence.order]
                 sequence.generated += 1
                 self.first_tokens.append(sequence)
+                self._pin(sequence, len(sequence.prefix_blocks))
                 if sequence.generated == sequence.output_tokens:
                     self._release(sequence, sequence.blocks)
                     finished.append(sequence)
@@ -170,8 +185,12 @@ class Replica:
     def _make_room(self, boundary: Boundary) -> None:
         while self._phases[self.iteration % self.spec.block_tokens] > self.free_blocks:
             victim = self.running[next(reversed(self.running))]
+            decoding, swap = victim.joined >= 0, self.spec.swap_token_fs is not None
             self._expel(victim)
             victim.preemptions += 1
+            victim.kv_ready = decoding and (swap or not self.spec.recompute)
+            if decoding and swap:
+                boundary.swapped_tokens += self._context(victim)
             self.waiting.appendleft(victim)
             boundary.preempted.append(victim)
 
@@ -189,16 +208,9 @@ class Replica:
         spec = self.spec
         while self.waiting and left > 0 and len(self.running) < spec.slots:
             sequence = self.waiting[0]
-            context = sequence.prompt_tokens + sequence.generated
-            compute = spec.prefill or (spec.recompute and sequence.preemptions > 0)
-            if compute:
-                context = max(1, context)  # an empty prompt still takes an iteration
-            elif spec.recompute:
-                context -= 1  # its last token is not in the cache yet
+            context, ready = self._context(sequence), sequence.kv_ready
             blocks = -(-context // spec.block_tokens)
-            growth = self._phases[self.iteration % spec.block_tokens] + (
-                not compute and context % spec.block_tokens == 0
-            )
+            growth = self._phases[self.iteration % spec.block_tokens] + (ready and context % spec.block_tokens == 0)
             reserve = spec.watermark_blocks if self.running else 0
             if blocks + growth + reserve > self.free_blocks:
                 break
@@ -208,17 +220,27 @@ class Replica:
             self.running[sequence.order] = sequence
             self.free_blocks -= blocks
             boundary.started.append(sequence)
-            if compute:
-                sequence.computed, sequence.pending, sequence.joined = 0, context, -1
+            if ready:
+                sequence.computed = context
+                self._join(sequence)
+                left -= 1
+                if sequence.preemptions and spec.swap_token_fs is not None:
+                    boundary.swapped_tokens += context
+            else:
+                sequence.computed = self._find_prefix(sequence, context)
+                sequence.pending, sequence.joined = context - sequence.computed, -1
                 self._prefilling[sequence.order] = sequence
                 tokens = min(sequence.pending, left)
                 self._chunks.append((sequence, tokens))
                 left -= tokens
-            else:
-                sequence.computed = context
-                self._join(sequence)
-                left -= 1
         return left
+
+    def _context(self, sequence: Sequence) -> int:
+        """Tokens of its KV cache when it decodes next, or that it has to compute before."""
+        tokens = sequence.prompt_tokens + sequence.generated
+        if not sequence.kv_ready:
+            return max(1, tokens)  # an empty prompt still takes an iteration
+        return tokens - self.spec.recompute  # the last token of a real engine is not in the cache yet
 
     # -- decoding membership -------------------------------------------------------------------------------------
 
@@ -254,6 +276,29 @@ class Replica:
     def _release(self, sequence: Sequence, blocks: int) -> None:
         self.free_blocks += blocks
         del self.running[sequence.order]
+        if self._cache is not None:
+            self._cache.unpin(sequence.prefix_blocks[: sequence.pinned])
+            sequence.pinned = 0
+
+    # -- prefix cache --------------------------------------------------------------------------------------------
+
+    def _find_prefix(self, sequence: Sequence, context: int) -> int:
+        """Leading tokens that are here already; the last token is always computed."""
+        if self._cache is None or self.spec.prefix_block_tokens is None:
+            return 0
+        blocks = self._cache.match_blocks(sequence.prefix_blocks)
+        self._pin(sequence, blocks)
+        sequence.cached_tokens = min(blocks * self.spec.prefix_block_tokens, context - 1)
+        return sequence.cached_tokens
+
+    def _pin(self, sequence: Sequence, blocks: int) -> None:
+        if self._cache is not None:
+            self._cache.pin(sequence.prefix_blocks[sequence.pinned : blocks])
+            sequence.pinned = blocks
+
+    def _trim_cache(self) -> None:
+        if self._cache is not None:
+            self._cache.trim(self.free_blocks * self.spec.block_tokens)
 
     # -- skipping ------------------------------------------------------------------------------------------------
 

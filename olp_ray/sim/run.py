@@ -1,8 +1,9 @@
 """The simulation loop: the agenda's next instant becomes events, the router's decisions become assignments.
 
-In one instant, in this order: device boundaries (finishes), arrivals, progress; one call of `handle`; then every engine
-at a boundary forms its next batch, and what that started or evicted is told with the same time, until nothing more
-happens. The loop decides nothing: any object with `handle(now_s, events) -> Step` can be the router.
+In one instant, in this order: incidents, device boundaries (finishes), prefilled prompts, arrivals, progress; one call
+of `handle`; then every engine at a boundary forms its next batch, and what that started or evicted is told with the
+same time, until nothing more happens. The loop decides nothing: any object with `handle(now_s, events) -> Step` can be
+the router.
 """
 
 from __future__ import annotations
@@ -12,24 +13,13 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from olp_ray.core.types import (
-    Arrived,
-    Assign,
-    Event,
-    Finished,
-    Preempted,
-    Progressed,
-    Reject,
-    Request,
-    Started,
-    Step,
-)
+from olp_ray.core.types import Arrived, Event, Reject, Request, Stage, Step
 from olp_ray.errors import SimulationError, WorkloadError
-from olp_ray.sim import engine
+from olp_ray.sim.devices import Devices
 from olp_ray.sim.engine import EngineSpec
+from olp_ray.sim.incidents import Incident
 from olp_ray.sim.kernel import Agenda, Due
 from olp_ray.sim.log import RunLog
-from olp_ray.sim.replica import Replica
 from olp_ray.sim.result import Result
 
 IDLE_WAKES = 10_000  # with nothing running and nothing to come, a router that wakes this often in vain is given up
@@ -50,12 +40,19 @@ class TrueRequest(Protocol):
     def output_tokens(self) -> int: ...
 
 
+class Prefill(Protocol):
+    """Computes prompts before requests reach the router: when is this one's first token there?"""
+
+    def submit(self, prompt_tokens: int, now_s: float) -> float: ...
+
+
 class Simulation:
     """One run, stepped from outside: `step` until it returns False, then `result`.
 
     engines maps device ids to specs, in the router's order. period puts arrivals on whole seconds (the paper's periods)
     and counts the first token at the start. Every update_s the router is told the progress of decoding sequences
-    (inf: never). No instant after horizon_s is simulated.
+    (inf: never). prefill is what computes prompts before the router sees a request; None when the fleet does that. No
+    instant after horizon_s is simulated.
     """
 
     def __init__(
@@ -67,52 +64,55 @@ class Simulation:
         period: bool = False,
         update_s: float = math.inf,
         horizon_s: float = math.inf,
+        prefill: Prefill | None = None,
+        incidents: Sequence[Incident] = (),
         timeline: bool = False,
     ) -> None:
         self.now_s = 0.0
-        self._period = period
+        self.log = RunLog(timeline)
         self._router = router
         self._update_s = update_s
         self._horizon_s = horizon_s
+        self._prefill = prefill
+        self._incidents = incidents
         self._requests = sorted(
             ((_on_period(r.request) if period else r.request, r.output_tokens) for r in requests),
             key=lambda pair: (pair[0].arrival_s, pair[0].id),
         )
         _check(self._requests)
-        self.devices = list(engines)
-        self.replicas = {device: Replica(spec) for device, spec in engines.items()}
-        self._index = {device: i for i, device in enumerate(self.devices)}
-        self.log = RunLog(timeline)
         self._agenda = Agenda()
+        self.devices = Devices(engines, self._agenda, self.log, period)
         self._arrived = 0
         self._open = len(self._requests)
+        self._pending = len(self._requests) + len(incidents)  # arrivals, prompts and incidents still to come
         self._wake_s = math.inf
         self._idle_wakes = 0
-        self._ticks = 0
+        self._ticking = False
         self._push_arrival()
-        self._push_tick()
+        for i, incident in enumerate(incidents):
+            self._agenda.add(incident.time_s, Due.INCIDENT, i)
 
     def step(self) -> bool:
         """Simulate the next instant; False when the run is over."""
-        now = self._agenda.next_s
-        if not self._open or now == math.inf or now > self._horizon_s or self._idle_wakes > IDLE_WAKES:
+        now_s = self._agenda.next_s
+        if not self._open or now_s == math.inf or now_s > self._horizon_s or self._idle_wakes > IDLE_WAKES:
             return False
-        self.now_s = now
+        self.now_s = now_s
         events: list[Event] = []
-        at_boundary: dict[str, None] = {}
-        wake = False
-        for kind, entry in self._agenda.pop_due(now):
+        for kind, entry in self._agenda.pop_due(now_s):
             if kind == Due.BOUNDARY:
-                self._at_boundary(self.devices[entry], events, at_boundary)
+                self._open -= self.devices.complete(entry, now_s, events)
             elif kind == Due.ARRIVAL:
                 self._take_arrivals(events)
             elif kind == Due.PROGRESS:
-                self._tell_progress(events)
-            else:
-                wake = wake or self._wake_s <= now
-        if events or wake or at_boundary:
-            self._idle_wakes = 0 if events or at_boundary else self._idle_wakes + 1
-            self._settle(events, at_boundary, wake)
+                self._ticking = False
+                self.devices.progress(now_s, events)
+            elif kind == Due.PREFILLED:
+                self._take_prefilled(entry, events)
+            elif kind == Due.INCIDENT:
+                self._pending -= 1
+                self.devices.happen(self._incidents[entry], now_s, events)
+        self._settle(events, wake=self._wake_s <= now_s)
         return True
 
     def run(self, progress: Callable[[int, int], None] | None = None) -> Result:
@@ -127,25 +127,26 @@ class Simulation:
 
     def result(self) -> Result:
         """Everything so far, as tables."""
-        for replica in self.replicas.values():
-            self.log.counters.iterations += replica.iteration
-        busy = {device: replica.busy_fs for device, replica in self.replicas.items()}
-        return self.log.result(self.now_s, busy)
+        work = self.devices.work()
+        self.log.counters.iterations = sum(iterations for _, iterations in work.values())
+        return self.log.result(self.now_s, {device_id: busy_s for device_id, (busy_s, _) in work.items()})
 
     # -- one instant ---------------------------------------------------------------------------------------------
 
-    def _settle(self, events: list[Event], at_boundary: dict[str, None], call: bool) -> None:
+    def _settle(self, events: list[Event], wake: bool) -> None:
         """Call the router and let engines form batches until the instant has nothing more to say."""
+        if wake:
+            idle = not (events or self._pending or self.devices.busy)
+            self._idle_wakes = self._idle_wakes + 1 if idle else 0
         while True:
-            if events or call:
-                self._apply(self._call(events), at_boundary)
-            call = False
-            events = []
-            for device in sorted(at_boundary, key=self._index.__getitem__):
-                self._begin(device, events)
-            at_boundary.clear()
+            if events or wake:
+                self._apply(self._call(events))
+            wake, events = False, []
+            self.devices.begin(self.now_s, events)
             if not events:
-                return
+                break
+        if not self._ticking and self.devices.busy:
+            self._push_tick()
 
     def _call(self, events: list[Event]) -> Step:
         counters = self.log.counters
@@ -161,81 +162,54 @@ class Simulation:
             self._agenda.add(self._wake_s, Due.WAKE)
         return step
 
-    def _apply(self, step: Step, at_boundary: dict[str, None]) -> None:
+    def _apply(self, step: Step) -> None:
         for decision in step.decisions:
             self.log.decided(self.now_s, decision)
             if isinstance(decision, Reject):
                 self._open -= 1
             else:
-                self._assign(decision, at_boundary)
-
-    def _assign(self, decision: Assign, at_boundary: dict[str, None]) -> None:
-        device = decision.key.device_id
-        replica = self.replicas.get(device)
-        if replica is None:
-            raise SimulationError(
-                f"request {decision.request.id!r} was assigned to {device!r}; devices: {self.devices}"
-            )
-        request = decision.request
-        sequence = engine.Sequence(decision.key, request.prompt_tokens, self.log.true_output_tokens(request.id))
-        before_s = replica.end_s
-        replica.enqueue(sequence, self.now_s)
-        if replica.idle:
-            at_boundary[device] = None
-        elif replica.end_s != before_s:
-            self._agenda.add(replica.end_s, Due.BOUNDARY, self._index[device])
-            if replica.end_s <= self.now_s:
-                replica.complete()
-                at_boundary[device] = None
-
-    def _at_boundary(self, device: str, events: list[Event], at_boundary: dict[str, None]) -> None:
-        replica = self.replicas[device]
-        if replica.idle or replica.end_s > self.now_s:
-            return  # an entry that a newcomer made void
-        self.log.counters.boundaries += 1
-        for sequence in replica.complete():
-            self._open -= 1
-            self.log.finished(sequence, self.now_s)
-            events.append(Finished(sequence.key, sequence.generated))
-        for sequence in replica.first_tokens:
-            self.log.first_token(sequence, self.now_s)
-        at_boundary[device] = None
-
-    def _begin(self, device: str, events: list[Event]) -> None:
-        replica = self.replicas[device]
-        boundary = replica.begin(self.now_s)
-        for sequence in boundary.preempted:
-            self.log.preempted(sequence)
-            events.append(Preempted(sequence.key, sequence.generated))
-        for sequence in boundary.started:
-            self.log.started(sequence, self.now_s, first_token=self._period)
-            events.append(Started(sequence.key))
-        self._agenda.add(replica.end_s, Due.BOUNDARY, self._index[device])
+                output_tokens = self.log.true_output_tokens(decision.request.id)
+                self.devices.assign(decision, output_tokens, self.now_s)
 
     def _take_arrivals(self, events: list[Event]) -> None:
         while self._arrived < len(self._requests) and self._requests[self._arrived][0].arrival_s <= self.now_s:
             request, output_tokens = self._requests[self._arrived]
             self.log.arrived(request, output_tokens)
-            events.append(Arrived(request))
+            if self._prefill is None:
+                self._pending -= 1
+                events.append(Arrived(request))
+            else:
+                ready_s = self._prefill.submit(request.prompt_tokens, self.now_s)
+                if ready_s > self.now_s:
+                    self._agenda.add(ready_s, Due.PREFILLED, self._arrived)
+                else:
+                    self._take_prefilled(self._arrived, events)
             self._arrived += 1
         self._push_arrival()
 
-    def _tell_progress(self, events: list[Event]) -> None:
-        for device in self.devices:
-            replica = self.replicas[device]
-            self.log.sample(self.now_s, device, replica)
-            if replica.decode_count:
-                keys, decoded = replica.progress(self.now_s)
-                events.append(Progressed(keys, decoded))
-        self._push_tick()
+    def _take_prefilled(self, index: int, events: list[Event]) -> None:
+        """The prompt is computed and its first token is there; the rest is for the decode fleet."""
+        self._pending -= 1
+        request, output_tokens = self._requests[index]
+        self.log.prefilled(request.id, self.now_s, done=output_tokens == 1)
+        if output_tokens == 1:
+            self._open -= 1
+        else:
+            events.append(Arrived(dataclasses.replace(request, arrival_s=self.now_s, stage=Stage.DECODE)))
 
     def _push_arrival(self) -> None:
         if self._arrived < len(self._requests):
             self._agenda.add(self._requests[self._arrived][0].arrival_s, Due.ARRIVAL)
 
     def _push_tick(self) -> None:
-        self._ticks += 1
-        self._agenda.add(self._ticks * self._update_s, Due.PROGRESS)
+        """Ticks come at whole multiples of update_s, while any device works."""
+        if self._update_s == math.inf:
+            return
+        self._ticking = True
+        tick = math.floor(self.now_s / self._update_s) + 1
+        while tick * self._update_s <= self.now_s:
+            tick += 1
+        self._agenda.add(tick * self._update_s, Due.PROGRESS)
 
 
 def _on_period(request: Request) -> Request:

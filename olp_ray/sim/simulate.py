@@ -6,18 +6,22 @@ import dataclasses
 import math
 from collections.abc import Callable, Sequence
 
-from olp_ray.config import FleetConfig, Mode, RouterConfig
+from olp_ray.config import DeviceConfig, FleetConfig, Mode, RouterConfig
 from olp_ray.config.build import build_priced_router
+from olp_ray.config.sim import SimConfig
 from olp_ray.core.types import Request
 from olp_ray.errors import SimulationError
 from olp_ray.sim.engine import EngineSpec, engine_spec
+from olp_ray.sim.incidents import schedule
+from olp_ray.sim.latency import IterationTime
+from olp_ray.sim.prefill_pool import FreePrefill, PrefillPool
 from olp_ray.sim.result import Result
 from olp_ray.sim.run import Router, Simulation, TrueRequest
 
 
-def fleet_engines(fleet: FleetConfig, mode: Mode) -> dict[str, EngineSpec]:
+def fleet_engines(fleet: FleetConfig, mode: Mode, sim: SimConfig | None = None) -> dict[str, EngineSpec]:
     """Engines by device id, in the order of `FleetConfig.core_devices`."""
-    return {f"d{i}": engine_spec(device, mode) for i, device in enumerate(fleet.expand())}
+    return {f"d{i}": engine_spec(device, mode, sim) for i, device in enumerate(fleet.expand())}
 
 
 def simulate(
@@ -27,25 +31,49 @@ def simulate(
     router: Router,
     *,
     update_s: float,
-    horizon_s: float = math.inf,
+    sim: SimConfig | None = None,
+    seed: int = 0,
     timeline: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> Result:
-    """Run until every request is finished or rejected, nothing more can happen, or horizon_s is reached.
+    """Run until every request is finished or rejected, nothing more can happen, or the horizon is reached.
 
     router is any object with `handle(now_s, events) -> Step` for the devices of `fleet.core_devices(mode)`. update_s is
-    how often it is told the progress of running requests (`settings.online_lp.update_s`).
+    how often it is told the progress of running requests (`settings.online_lp.update_s`). seed draws failures and
+    speeds. Raises `ConfigError` when sim asks for what the mode does not have.
     """
+    sim = sim or SimConfig()
+    sim.check_mode(mode)
+    engines = fleet_engines(fleet, mode, sim)
     simulation = Simulation(
         requests,
-        fleet_engines(fleet, mode),
+        engines,
         router,
         period=mode == "period",
         update_s=update_s,
-        horizon_s=horizon_s,
+        horizon_s=math.inf if sim.horizon_s is None else sim.horizon_s,
+        prefill=_prefill(fleet, sim),
+        incidents=schedule(fleet, mode, sim, _span_s(requests, sim), seed),
         timeline=timeline,
     )
     return simulation.run(progress)
+
+
+def _prefill(fleet: FleetConfig, sim: SimConfig) -> PrefillPool | FreePrefill | None:
+    if sim.stage == "mixed":
+        return None
+    if sim.prefill_pool is None:
+        return FreePrefill()
+    kind = DeviceConfig(kind=sim.prefill_pool.kind or fleet.devices[0].kind).hardware()
+    assert kind is not None
+    return PrefillPool(sim.prefill_pool.count, IterationTime.of_kind(kind), kind.prefill_chunk_tokens)
+
+
+def _span_s(requests: Sequence[TrueRequest], sim: SimConfig) -> float:
+    """For how long incidents are drawn: the horizon, or the arrivals and as long again."""
+    if sim.horizon_s is not None:
+        return sim.horizon_s
+    return 2 * max((r.request.arrival_s for r in requests), default=0.0)
 
 
 def saturation_rate(requests: Sequence[TrueRequest], fleet: FleetConfig, mode: Mode) -> float:

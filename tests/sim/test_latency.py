@@ -57,6 +57,6 @@ def test_a_small_batch_pays_for_reading_the_weights() -> None:
 
 def test_twice_the_speed_takes_half_the_time() -> None:
     kind = DEVICE_KINDS["h100-8b"]
-    slow, fast = IterationTime.of_kind(kind), IterationTime.of_kind(kind, speed=2.0)
+    slow, fast = IterationTime.of_kind(kind), IterationTime.of_kind(kind).scaled(2.0)
     args = (64, 50_000, 256, 256 * 1256)
     assert math.isclose(slow.iteration_fs(*args), 2 * fast.iteration_fs(*args), rel_tol=1e-5)

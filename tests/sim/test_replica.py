@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from olp_ray.core.types import Arrived, Assign, AssignmentKey, Request, Step
 from olp_ray.errors import ConfigError, SimulationError
 from olp_ray.hardware import DEVICE_KINDS
+from olp_ray.sim import devices
 from olp_ray.sim import run as loop
 from olp_ray.sim.engine import EngineSpec, Sequence
 from olp_ray.sim.latency import IterationTime
@@ -67,7 +68,7 @@ def requests_of(rows: list[tuple[float, int, int]]) -> list[SimRequest]:
 def run_with(
     replica: type, spec: EngineSpec, rows: list[tuple[float, int, int]], update_s: float, period: bool = False
 ) -> tuple[pd.DataFrame, list[Any], loop.Simulation]:
-    with mock.patch.object(loop, "Replica", replica):
+    with mock.patch.object(devices, "Replica", replica):
         router = Recorder(2)
         simulation = loop.Simulation(
             requests_of(rows), {"d0": spec, "d1": spec}, router, period=period, update_s=update_s, timeline=True
@@ -125,7 +126,7 @@ def test_finished_requests_have_their_true_length_and_leave_the_engine_empty() -
     spec = spec_of(slots=3, kv_tokens=160)
     table, _, simulation = run_with(Replica, spec, [(0.0, 30, 50), (0.01, 40, 60), (0.02, 20, 70), (0.5, 5, 1)], 0.1)
     assert table["generated_tokens"].tolist() == [50, 60, 70, 1]
-    for replica in simulation.replicas.values():
+    for replica in simulation.devices.replicas.values():
         assert replica.free_blocks == spec.blocks
         assert not replica.running
         assert replica.kv_tokens(simulation.now_s) == 0

@@ -10,6 +10,7 @@ import pytest
 
 from olp_ray.config import FleetConfig, RouterConfig
 from olp_ray.config.build import build_priced_router
+from olp_ray.config.sim import SimConfig
 from olp_ray.core.types import Arrived, Assign, AssignmentKey, Event, Reject, RejectReason, Request, Started, Step
 from olp_ray.errors import SimulationError, WorkloadError
 from olp_ray.sim import Result, fleet_engines, saturation_rate, simulate
@@ -87,7 +88,7 @@ def test_horizon_leaves_started_and_waiting_requests_as_such() -> None:
         request("c", 0.0, 10, 5),
         request("d", 99.0, 1, 1),
     ]
-    result = simulate(requests, ONE, "period", ToFirst(), update_s=8.0, horizon_s=50.0)
+    result = simulate(requests, ONE, "period", ToFirst(), update_s=8.0, sim=SimConfig(horizon_s=50.0))
     assert result.requests["status"].tolist() == ["unfinished", "unfinished", "never_started"]  # d never arrived
     assert math.isnan(result.requests["start_s"][2])
 
