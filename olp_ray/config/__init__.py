@@ -1,7 +1,7 @@
 """Every YAML file as a validated, frozen model; the only home of defaults.
 
 `base` holds what all models share, `fleet` the devices, `router` the policy and its objective, `runtime` the
-processes on Ray.
+processes on Ray, `serve` the endpoint.
 """
 
 from olp_ray.config.base import Mode, Model, load_yaml, nearest, validate
@@ -16,6 +16,7 @@ from olp_ray.config.router import (
     online_lp_settings,
 )
 from olp_ray.config.runtime import RuntimeConfig
+from olp_ray.config.serve import ServeConfig
 
 __all__ = [
     "DEFAULT_THRESHOLDS",
@@ -29,6 +30,7 @@ __all__ = [
     "Preset",
     "RouterConfig",
     "RuntimeConfig",
+    "ServeConfig",
     "load_yaml",
     "nearest",
     "online_lp_settings",

@@ -94,17 +94,17 @@ class IngressLine:
 
 
 async def deliver(call: Callable[..., Any], *arguments: Any) -> Any:
-    """Make the call until it is answered; a coordinator that restarts is waited for.
+    """Make a call of an actor until it is answered; an actor that restarts is waited for.
 
-    Raises `RuntimeShellError` when it is gone for good. A call that the coordinator itself fails on is logged.
+    Raises `RuntimeShellError` when it is gone for good. A call that the actor itself fails on is logged.
     """
     while True:
         try:
             return await call(*arguments)
         except ActorDiedError as error:
-            raise RuntimeShellError(f"the coordinator is gone: {error}") from error
+            raise RuntimeShellError(f"the actor is gone for good: {error}") from error
         except RayActorError:
             await asyncio.sleep(_RETRY_S)
         except RayError:
-            _log.exception("the coordinator failed on a call")
+            _log.exception("the actor failed on a call")
             return None

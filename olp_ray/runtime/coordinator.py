@@ -22,6 +22,8 @@ from olp_ray.core.types import Device, Event
 from olp_ray.runtime.clock import LiveClock
 from olp_ray.runtime.live_router import LiveRouter
 from olp_ray.runtime.messages import Answer, Report, Submission
+from olp_ray.runtime.metrics import MetricSet
+from olp_ray.runtime.observe import observe
 from olp_ray.runtime.ray_pricer import RayPricer
 from olp_ray.runtime.shard_pool import ShardPool
 
@@ -55,18 +57,22 @@ class Coordinator:
         router: RouterConfig,
         runtime: RuntimeConfig,
         shards: int,
+        shards_reason: str,
         seed: int,
         keeper_name: str,
     ) -> None:
         self._runtime = runtime
+        self._shards = (shards, shards_reason)
         self._keeper = ray.get_actor(keeper_name)  # a handle among the arguments would make restarts fail
         state = self._keeper.get.remote().future().result(_KEEPER_TIMEOUT_S)
+        self._restarts = 0 if state is None else state["restarts"] + 1
         self._clock = LiveClock(None if state is None else state["epoch_s"])
         self._pricer: Pricer = (
             RayPricer(ShardPool(shards, runtime), self._clock, runtime.max_missed_updates) if shards else InlinePricer()
         )
         core = Router(devices, router.policy, router.settings("timed"), router.limits(), seed)
         self._live = LiveRouter(PricedRouter(core, self._pricer), self._clock, runtime.stall_s)
+        self._live.metrics.set("olp_ray_coordinator_restarts_total", self._restarts)
         self._core = core
         if state is not None:
             self._live.restore(state, _GRACE_S)
@@ -85,6 +91,10 @@ class Coordinator:
         """What the ingress has going; returns this process's id."""
         self._running().hello(ingress_id, report)
         return os.getpid()
+
+    async def device_up(self, device: Device) -> None:
+        """A process of this device is there; it takes the place of an older one."""
+        self._running().device_up(device)
 
     async def answers(self, ingress_id: str) -> AsyncIterator[list[Answer]]:
         """The one long-lived stream to an ingress: batches of decisions about its requests."""
@@ -112,8 +122,14 @@ class Coordinator:
             "counts": dict(live.counts),
             "errors": dict(live.errors),
             "orphans": live.orphan_count,
+            "shards": self._shards[0],
+            "shards_reason": self._shards[1],
             "prices": self._pricer.status() if isinstance(self._pricer, RayPricer) else None,
         }
+
+    async def metrics(self) -> MetricSet:
+        """All values of this process, as plain data."""
+        return observe(self._running(), self._core, self._pricer)
 
     async def explain(self) -> tuple[Any, ...]:
         """Why each waiting request waits."""
@@ -135,7 +151,8 @@ class Coordinator:
         while True:
             await asyncio.sleep(self._runtime.snapshot_s)
             try:
-                await self._keeper.put.remote({**self._live.snapshot(), "epoch_s": self._clock.epoch_s})
+                ours = {"epoch_s": self._clock.epoch_s, "restarts": self._restarts}
+                await self._keeper.put.remote({**self._live.snapshot(), **ours})
             except Exception as error:  # the next one is tried
                 self._live.errors[type(error).__name__] += 1
                 _log.exception("snapshot failed")

@@ -16,9 +16,21 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from olp_ray.core.priced_router import PricedRouter
-from olp_ray.core.types import Arrived, Assign, Cancelled, Decision, Event, Finished, Reject, RequestKey
+from olp_ray.core.types import (
+    Arrived,
+    Assign,
+    Cancelled,
+    Decision,
+    Device,
+    DeviceJoined,
+    DeviceLost,
+    Event,
+    Finished,
+    RequestKey,
+)
 from olp_ray.errors import PolicyError, RuntimeShellError, SnapshotError
 from olp_ray.runtime.messages import InFlight, Refused, Report, Submission
+from olp_ray.runtime.metrics import MetricSet
 from olp_ray.runtime.orphans import Orphans
 from olp_ray.runtime.outbox import Outbox
 
@@ -44,7 +56,7 @@ class LiveRouter:
         self.outbox = Outbox()
         self.errors: Counter[str] = Counter()
         self.counts: Counter[str] = Counter()
-        self.tick_s: list[float] = []  # durations since the last `take_tick_times`
+        self.metrics = MetricSet()
 
     # -- in ------------------------------------------------------------------------------------------------------
 
@@ -65,6 +77,18 @@ class LiveRouter:
     def report(self, events: Iterable[Event]) -> None:
         """What happened on engines and to clients."""
         self._inbox.extend(events)
+        self._awake.set()
+
+    def device_up(self, device: Device) -> None:
+        """A process of this device is there; it takes the place of an older one."""
+        ledger = self._priced.router.ledger
+        if device.id in ledger:
+            known = ledger.devices[ledger.row(device.id)]
+            if known.incarnation >= device.incarnation:
+                return
+            self._inbox.append(DeviceLost(device.id, known.incarnation))
+        self._inbox.append(DeviceJoined(device))
+        self.tick()
         self._awake.set()
 
     def hello(self, ingress_id: str, report: Report) -> None:
@@ -111,7 +135,7 @@ class LiveRouter:
         self._inbox.extend(self._orphans.updates(events))
         self.counts["ticks"] += 1
         self.counts["events"] += len(events)
-        self.tick_s.append(time.perf_counter() - began)
+        self.metrics.observe("olp_ray_tick_seconds", time.perf_counter() - began)
         return now_s if self._inbox else next_wake_s
 
     def close(self) -> None:
@@ -131,11 +155,6 @@ class LiveRouter:
     def orphan_count(self) -> int:
         """Requests on engines that are carried as external load."""
         return len(self._orphans)
-
-    def take_tick_times(self) -> list[float]:
-        """Seconds that each tick since the last call took."""
-        taken, self.tick_s = self.tick_s, []
-        return taken
 
     # -- snapshots -----------------------------------------------------------------------------------------------
 
@@ -203,12 +222,20 @@ class LiveRouter:
         for decision in decisions:
             request = decision.request
             owner = self._owners.get(request.key)
-            if isinstance(decision, Reject):
+            if isinstance(decision, Assign):
+                self.metrics.add("olp_ray_admissions_total", decision.key.device_id)
+            else:
+                self.metrics.add("olp_ray_rejections_total", str(decision.reason))
                 self._owners.pop(request.key, None)
             if owner is None:
                 self.counts["decisions_without_owner"] += 1
                 continue
             self.outbox.put(owner, decision)
+
+    def _count_holds(self, events: Sequence[Event]) -> None:
+        held = sum(isinstance(e, Arrived) and e.request.key in self._priced.router.queue for e in events)
+        if held:
+            self.metrics.add("olp_ray_holds_total", amount=held)
 
     def _handle(self, now_s: float, events: Sequence[Event]) -> float:
         """One call of the router. Events are idempotent, so after a failure each is handed in again on its own."""
@@ -225,6 +252,7 @@ class LiveRouter:
             return now_s + _BACKOFF_S
         self._turned_s = time.monotonic()
         self._carry_out(step.decisions)
+        self._count_holds(events)
         for fault in step.faults:
             self._note(fault, "an event was ignored")
         if step.faults:

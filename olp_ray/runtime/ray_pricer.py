@@ -11,7 +11,7 @@ import logging
 import queue
 import threading
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable
 from concurrent.futures import Future, wait
 from typing import Any
@@ -46,6 +46,7 @@ class RayPricer:
         self._missed: Counter[int] = Counter()
         self._errors: Counter[str] = Counter()
         self._rounds_s = 0.0
+        self._round_times: deque[float] = deque(maxlen=10_000)
         self._inbox: queue.SimpleQueue[Update | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._serve, name="olp-ray-prices", daemon=True)
         self._thread.start()
@@ -96,6 +97,10 @@ class RayPricer:
             self._rounds_s,
         )  # fmt: skip
 
+    def take_round_times(self) -> list[float]:
+        """Seconds that each update since the last call took."""
+        return [self._round_times.popleft() for _ in range(len(self._round_times))]
+
     def close(self) -> None:
         """End the thread and the shards."""
         self._inbox.put(None)
@@ -130,6 +135,7 @@ class RayPricer:
             except Exception as error:  # whatever happens, the next update is tried
                 self._note(error, "price update %d failed", update.work.update_id)
             self._rounds_s = time.perf_counter() - began
+            self._round_times.append(self._rounds_s)
             update.finished.set()
 
     def _run(self, update: Update) -> None:

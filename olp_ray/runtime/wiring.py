@@ -85,7 +85,7 @@ def start_coordinator(
     keeper = ray.remote(SnapshotKeeper).options(name=keeper_name, **options).remote()
     ray.get(keeper.get.remote())
     actor: Any = ray.remote(Coordinator).options(name=name, max_concurrency=10_000, **options)
-    handle = actor.remote(list(devices), router_config, runtime, shards, seed, keeper_name)
+    handle = actor.remote(list(devices), router_config, runtime, shards, reason, seed, keeper_name)
     return RunningCoordinator(handle, keeper)
 
 

@@ -1,0 +1,189 @@
+"""What an ingress has going: each request's way from submission over its assignment to its last token.
+
+It carries and keeps books; which request goes where, and when, is the coordinator's decision. An engine that breaks
+off is reported lost, and requests that have no token yet are assigned anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
+
+from ray.exceptions import RayError
+
+from olp_ray.core.types import (
+    Assign,
+    AssignmentKey,
+    Cancelled,
+    Device,
+    DeviceLost,
+    ReplicaRefused,
+    Request,
+    RequestKey,
+)
+from olp_ray.errors import RuntimeShellError
+from olp_ray.runtime.client import IngressLine, Reporter, deliver
+from olp_ray.runtime.messages import Answer, InFlight, Refused, Report, Submission
+from olp_ray.serve.engines.emulated import Tokens, Work
+
+_log = logging.getLogger(__name__)
+
+
+class Ticket:
+    """One request in the ingress. Times are of `time.monotonic`."""
+
+    def __init__(self, request: Request, output_tokens: int) -> None:
+        self.request = request
+        self.output_tokens = output_tokens
+        self.came_s = time.monotonic()
+        self.assignment: Assign | None = None
+        self.received_tokens = 0
+        self.over = False
+        self.answered: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self._tokens: asyncio.Queue[Tokens | RuntimeShellError] = asyncio.Queue()
+
+    async def tokens(self) -> AsyncIterator[int]:
+        """How many tokens more, each time some come, until the last. Raises `RuntimeShellError`."""
+        while True:
+            item = await self._tokens.get()
+            if isinstance(item, RuntimeShellError):
+                raise item
+            if item.count:
+                yield item.count
+            if item.over:
+                return
+
+    def decide(self, answer: Answer) -> None:
+        """The first decision about the request goes to whoever waits for `answered`."""
+        if not self.answered.done():
+            self.answered.set_result(answer)
+
+    def push(self, tokens: Tokens) -> None:
+        self.received_tokens += tokens.count
+        self.over = self.over or tokens.over
+        self._tokens.put_nowait(tokens)
+
+    def fail(self, error: RuntimeShellError) -> None:
+        self.over = True
+        self._tokens.put_nowait(error)
+
+
+class Dispatcher:
+    """The requests of one ingress. engines are actor handles by device id."""
+
+    def __init__(self, ingress_id: str, coordinator: Any, engines: Mapping[str, Any]) -> None:
+        self._ingress_id = ingress_id
+        self._engines = engines
+        self._tickets: dict[RequestKey, Ticket] = {}
+        self._to_start: dict[str, list[Work]] = {}
+        self._line = IngressLine(coordinator, ingress_id, self._take, self._report)
+        self._reporter = Reporter(coordinator)
+        self._calls: set[asyncio.Task[None]] = set()
+
+    def open(self, request: Request, output_tokens: int) -> Ticket:
+        """Submit a request. Every ticket must be closed, whatever happens."""
+        ticket = Ticket(request, output_tokens)
+        self._tickets[request.key] = ticket
+        self._line.submit(Submission(request, 0.0))
+        return ticket
+
+    def close(self, ticket: Ticket) -> None:
+        """Forget a request; one that is not over is cancelled at the coordinator and at its engine."""
+        self._tickets.pop(ticket.request.key, None)
+        if ticket.over:
+            return
+        ticket.over = True
+        self._reporter.report(Cancelled(ticket.request.key))
+        if ticket.assignment is not None:
+            key = ticket.assignment.key
+            self._spawn(self._abort(key))
+
+    async def run(self) -> None:
+        """Carry until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._line.run())
+            group.create_task(self._reporter.run())
+            for engine in self._engines.values():
+                group.create_task(self._follow(engine))
+
+    # -- coordinator ---------------------------------------------------------------------------------------------
+
+    def _take(self, answer: Answer) -> None:
+        key = answer.request_key if isinstance(answer, Refused) else answer.request.key
+        ticket = self._tickets.get(key)
+        if ticket is None or ticket.over:
+            return
+        if isinstance(answer, Assign):
+            self._assign(ticket, answer)
+        else:
+            ticket.over = True
+        ticket.decide(answer)
+
+    def _assign(self, ticket: Ticket, assign: Assign) -> None:
+        if ticket.assignment is not None and ticket.assignment.key == assign.key:
+            return
+        ticket.assignment = assign
+        if ticket.received_tokens:
+            self._reporter.report(Cancelled(assign.key.request_key))
+            ticket.fail(RuntimeShellError("the engine was lost after the first token"))
+            return
+        if not self._to_start:
+            asyncio.get_running_loop().call_soon(self._start)
+        work = Work(assign.key, ticket.request.prompt_tokens, ticket.output_tokens)
+        self._to_start.setdefault(assign.key.device_id, []).append(work)
+
+    def _report(self) -> Report:
+        now_s = time.monotonic()
+        tickets = [ticket for ticket in self._tickets.values() if not ticket.over]
+        return Report(
+            tuple(Submission(t.request, now_s - t.came_s) for t in tickets if t.assignment is None),
+            tuple(InFlight(t.assignment.key, t.request) for t in tickets if t.assignment is not None),
+        )
+
+    # -- engines -------------------------------------------------------------------------------------------------
+
+    def _start(self) -> None:
+        to_start, self._to_start = self._to_start, {}
+        for device_id, works in to_start.items():
+            wanted = [work for work in works if work.key.request_key in self._tickets]
+            if wanted:
+                self._spawn(self._start_on(device_id, wanted))
+
+    async def _start_on(self, device_id: str, works: list[Work]) -> None:
+        try:
+            await self._engines[device_id].start.remote(self._ingress_id, works)
+        except RayError as error:
+            _log.warning("engine %s did not take %d requests: %s", device_id, len(works), type(error).__name__)
+            self._reporter.report(*(ReplicaRefused(work.key, type(error).__name__) for work in works))
+
+    async def _abort(self, key: AssignmentKey) -> None:
+        try:
+            await self._engines[key.device_id].abort.remote([key])
+        except RayError:
+            _log.info("engine %s is gone and %s with it", key.device_id, key.request_id)
+
+    async def _follow(self, engine: Any) -> None:
+        """Read the engine's tokens; when it breaks off, say so and wait for its next process."""
+        while True:
+            device: Device = await deliver(engine.announce.remote)
+            stream = engine.tokens.options(num_returns="streaming").remote(self._ingress_id)
+            try:
+                async for reference in stream:
+                    for tokens in await reference:
+                        self._receive(tokens)
+            except RayError as error:
+                _log.warning("engine %s broke off: %s", device.id, type(error).__name__)
+            self._reporter.report(DeviceLost(device.id, device.incarnation))
+
+    def _receive(self, tokens: Tokens) -> None:
+        ticket = self._tickets.get(tokens.key.request_key)
+        if ticket is not None and ticket.assignment is not None and ticket.assignment.key == tokens.key:
+            ticket.push(tokens)
+
+    def _spawn(self, call: Any) -> None:
+        task = asyncio.ensure_future(call)
+        self._calls.add(task)
+        task.add_done_callback(self._calls.discard)

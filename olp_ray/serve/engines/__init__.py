@@ -1,0 +1,1 @@
+"""Engines that requests are sent to."""
