@@ -190,8 +190,10 @@ class OnlineLP:
     ) -> None:
         """Let requests that the gate refuses use devices below the guard, best margin per price first."""
         guard = self._settings.guard
-        forecast.slots = np.minimum(forecast.slots, np.ceil(guard * view.ledger.slots))
         below = (forecast.utilisation < guard)[:, None] & allowed
+        for g, (_, steps) in done.reserved.items():
+            below[g] &= found.length_tokens <= max(1.0, steps)
+        forecast.slots = np.minimum(forecast.slots, np.ceil(guard * view.ledger.slots))
         cost = found.cost.min(axis=0)[rest]
         ratio = (found.value.max(axis=1)[rest] - cost) / np.maximum(cost, np.finfo(float).tiny)
         rest = rest[np.lexsort((rest, -ratio))]

@@ -1,0 +1,196 @@
+"""The worked example of the algorithm, and what gate, guard, reservation, starvation bound and shedding do alone."""
+
+import math
+
+import numpy as np
+import pytest
+
+from olp_ray.core.prices import build_tables
+from olp_ray.core.router import Router
+from olp_ray.core.types import Arrived, Assign, AssignmentKey, Device, RejectReason, Request, Stage
+
+NOW_S = 60.0
+FACTOR = 0.7  # all reward is in deadlines, so the gate charges gate_scale of the price
+
+
+@pytest.fixture
+def at_prices(make_settings, make_objective, limits):
+    """Builds a router at NOW_S whose residents and prices are given: residents {device: [(s, o, theta)]}, prices
+    {device: (slot, KV)}, flat."""
+
+    def build(devices, residents, prices, base_price=0.5, waiting=(), objective=None, **overrides):
+        chosen = objective or make_objective(tail_e2e=1, tail_ttft=1, t1=100, t2=49)
+        settings = make_settings(chosen, quick=False, **overrides)
+        router = Router(devices, "online_lp", settings, limits, seed=0)
+        for device_id, held in residents.items():
+            for i, (prompt, predicted, decoded) in enumerate(held):
+                request = Request(f"{device_id}-{i}", 0.0, prompt, float(predicted))
+                key = AssignmentKey(request.id, Stage.MIXED, device_id, 0, 0)
+                router.ledger.reserve(key, request, 0.0)
+                router.ledger.start(key, 0.0)
+                router.ledger.progress([key], np.array([decoded]), NOW_S)
+        state = router.snapshot()
+        buckets = state["policy"]["prices"]["tables"].shape[2] - 1
+        flat = np.array([prices[device.id] for device in devices])[:, :, None] * np.ones(buckets)
+        state["policy"]["prices"] |= {
+            "device_ids": [device.id for device in devices],
+            "tables": build_tables(flat, settings.online_lp.bucket_s),
+            "base_price": base_price,
+            "index": int(NOW_S // settings.online_lp.update_s),
+            "grid": int(NOW_S // settings.online_lp.bucket_s),
+        }
+        router.restore(state)
+        router.check_invariants()
+        for request in waiting:
+            router.queue.add(request, 0)
+        return router
+
+    return build
+
+
+def request(name, prompt, length, waited_s, **fields):
+    return Request(name, NOW_S - waited_s, prompt, float(length), **fields)
+
+
+def placed(step):
+    return {d.request.id: d.key.device_id for d in step.decisions if isinstance(d, Assign)}
+
+
+# -- the worked example -----------------------------------------------------------------------------------------------
+
+WAITING = (request("a", 100, 32, 40), request("b", 300, 64, 30), request("c", 200, 16, 60))
+EXAMPLE = {
+    "residents": {"g0": [(100, 100, 60)] * 3, "g1": [(100, 100, 90)] * 3},
+    "prices": {"g0": (0.05, 0.0), "g1": (0.02, 5e-5)},
+    "waiting": WAITING,
+}
+# name: reward, (c0, c1), (V - f c0, V - f c1), A, key, level
+TABLE = {
+    "a": (2, (1.6, 0.8256), (0.88, 1.42208), 0.516534, 0.547919, -7),
+    "b": (2, (3.2, 2.3424), (-0.24, 0.36032), 0.771830, 0.284296, -14),
+    "c": (1, (0.8, 0.4864), (0.44, 0.65952), 0.100259, 0.179136, -19),
+}
+
+
+def example_fleet(slots=4):
+    return [Device("g0", 4, 1000, 1.0), Device("g1", slots, 1000, 1.0)]
+
+
+@pytest.mark.parametrize("name", TABLE)
+def test_worth_and_price_of_the_worked_example(at_prices, name):
+    reward, costs, gated, lost, key, level = TABLE[name]
+    record = next(r for r in at_prices(example_fleet(), **EXAMPLE).explain(NOW_S) if r["request_id"] == name)
+    waiting = next(r for r in WAITING if r.id == name)
+    assert record["reward"] == {"g0": reward, "g1": reward}
+    assert list(record["price"].values()) == pytest.approx(costs, rel=1e-12)
+    assert [reward - FACTOR * c for c in record["price"].values()] == pytest.approx(gated, rel=1e-9)
+    assert record["key"] == pytest.approx(key, abs=5e-7)
+    assert math.floor(math.log(record["key"]) / math.log(1.1)) == level
+    s, n = waiting.prompt_tokens, waiting.predicted_output_tokens
+    regular = 0.5 * (n / 4 + (s * n + n * n / 2) / 1000)
+    assert record["key"] * (min(costs) + 0.02 * regular) == pytest.approx(lost, abs=5e-7)
+
+
+def test_decisions_of_the_worked_example(at_prices):
+    router = at_prices(example_fleet(), **EXAMPLE)
+    assert placed(router.handle(NOW_S, [])) == {"a": "g1", "c": "g0"}
+    router.check_invariants()
+    assert [entry.request.id for entry in router.queue] == ["b"]
+
+
+@pytest.mark.parametrize(("reservation", "device_id"), [(True, "g0"), (False, "g1")])
+def test_b_keeps_g1_for_ten_steps(at_prices, reservation, device_id):
+    """With a fifth slot c would fit on g1, where it is cheaper, but is longer than the ten steps until b fits there."""
+    router = at_prices(example_fleet(slots=5), **EXAMPLE, guard=0.5, reservation=reservation)
+    assert placed(router.handle(NOW_S, [])) == {"a": "g1", "c": device_id}
+
+
+def test_what_ends_before_the_reservation_may_use_the_device(at_prices):
+    short = (*WAITING[:2], request("c", 200, 10, 60))
+    router = at_prices(example_fleet(slots=5), **{**EXAMPLE, "waiting": short}, guard=0.5)
+    assert placed(router.handle(NOW_S, [])) == {"a": "g1", "c": "g1"}
+
+
+# -- gate and guard ---------------------------------------------------------------------------------------------------
+
+DEAR = {"prices": {"g0": (0.2, 0.0)}}
+
+
+@pytest.mark.parametrize(("length", "starts"), [(14, True), (15, False)])
+def test_the_gate_refuses_what_is_not_worth_its_price(at_prices, length, starts):
+    """V = 2 against .7 * .2 * length, on a device at the guard."""
+    busy = {"g0": [(10, 500, 5)] * 7}
+    router = at_prices([Device("g0", 10, 10**5, 1.0)], busy, **DEAR, waiting=[request("r", 5, length, 5)])
+    assert bool(placed(router.handle(NOW_S, []))) == starts
+
+
+def test_without_deadlines_there_is_no_gate(at_prices, make_objective):
+    busy = {"g0": [(10, 500, 5)] * 7}
+    objective = make_objective(e2e=1e-9)
+    waiting = [request("r", 5, 400, 5)]
+    router = at_prices([Device("g0", 10, 10**5, 1.0)], busy, **DEAR, waiting=waiting, objective=objective)
+    assert placed(router.handle(NOW_S, [])) == {"r": "g0"}
+
+
+@pytest.mark.parametrize(("residents", "starts"), [(0, 7), (5, 2), (6, 1), (7, 0), (9, 0)])
+def test_below_the_guard_refused_requests_fill_up_to_it(at_prices, residents, starts):
+    busy = {"g0": [(10, 500, 5)] * residents}
+    waiting = [request(f"r{i}", 5, 40, 5) for i in range(9)]
+    router = at_prices([Device("g0", 10, 10**5, 1.0)], busy, **DEAR, waiting=waiting)
+    assert len(placed(router.handle(NOW_S, []))) == starts
+
+
+@pytest.mark.parametrize(("length", "starts"), [(50, True), (51, False)])
+def test_refused_requests_respect_reservations(at_prices, length, starts):
+    """`big` is worth its price and keeps g0 until its residents end, 50 steps from now."""
+    busy = {"g0": [(50, 60, 10)] * 6}
+    waiting = [request("big", 800, 10, 5), request("refused", 5, length, 5)]
+    router = at_prices([Device("g0", 10, 1000, 1.0)], busy, **DEAR, waiting=waiting)
+    assert placed(router.handle(NOW_S, [])) == ({"refused": "g0"} if starts else {})
+
+
+# -- starvation bound and shedding ------------------------------------------------------------------------------------
+
+
+def test_a_request_at_the_bound_goes_first_and_is_not_gated(at_prices):
+    busy = {"g0": [(10, 500, 5)] * 9}
+    waiting = [request("fresh", 5, 5, 5), request("late", 5, 60, 31)]
+    devices = [Device("g0", 10, 10**5, 1.0)]
+    router = at_prices(devices, busy, **DEAR, waiting=waiting, max_wait_s=31.0)
+    assert placed(router.handle(NOW_S, [])) == {"late": "g0"}
+    router = at_prices(devices, busy, **DEAR, waiting=waiting, max_wait_s=32.0)
+    assert placed(router.handle(NOW_S, [])) == {"fresh": "g0"}
+
+
+@pytest.mark.parametrize(("shed", "waited_s", "refused"), [(True, 90, True), (True, 89, False), (False, 90, False)])
+def test_a_request_past_its_last_deadline_is_shed(at_prices, shed, waited_s, refused):
+    busy = {"g0": [(10, 500, 5)] * 2}
+    devices = [Device("g0", 2, 10**5, 1.0)]
+    router = at_prices(devices, busy, **DEAR, waiting=[request("r", 5, 10, waited_s)], shed=shed)
+    step = router.handle(NOW_S, [])
+    assert [d.reason for d in step.decisions] == [RejectReason.DEADLINE_PASSED] * refused
+
+
+def test_nothing_is_shed_without_deadlines(at_prices, make_objective):
+    busy = {"g0": [(10, 500, 5)] * 2}
+    waiting = [request("r", 5, 10, 5000)]
+    objective = make_objective(e2e=1, ttft=1)
+    router = at_prices([Device("g0", 2, 10**5, 1.0)], busy, **DEAR, waiting=waiting, objective=objective, shed=True)
+    assert router.handle(NOW_S, []).decisions == ()
+
+
+# -- before prices ----------------------------------------------------------------------------------------------------
+
+
+def test_the_order_is_fifo_while_there_are_no_prices(at_prices):
+    waiting = [request("long", 5, 90, 20), request("short", 5, 5, 10)]
+    router = at_prices([Device("g0", 1, 1000, 1.0)], {}, {"g0": (0.0, 0.0)}, base_price=0.0, waiting=waiting)
+    assert placed(router.handle(NOW_S, [])) == {"long": "g0"}
+
+
+def test_prices_stay_zero_before_enough_has_arrived(make_settings, limits):
+    router = Router(example_fleet(), "online_lp", make_settings(min_arrivals=8), limits, seed=0)
+    for i in range(8):
+        step = router.handle(float(4 * i), [Arrived(Request(f"r{i}", 4.0 * i, 10, 20.0))])
+        assert (step.price_work is not None) == (i == 7)
+        assert (router.policy.prices.base_price > 0) == (i == 7)
