@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from olp_ray.config import PRESETS, FleetConfig, RouterConfig
 from olp_ray.config.build import build_priced_router
+from olp_ray.config.sim import SimConfig
 from olp_ray.core.exact_prices import solve_packing
 from olp_ray.core.paper_prices import Column
 from olp_ray.core.policies.online_lp_paper import fixed_horizon_reward, normalised
@@ -285,7 +286,7 @@ def run(policy, fleet, preset, seed, horizon=400, rate=0.5):
     ]
     config = RouterConfig(policy=policy, preset=preset, paper_lp={"horizon_s": horizon})
     router = build_priced_router(config, fleet, "period", seed)
-    table = simulate(requests, fleet, "period", router, update_s=8.0, horizon_s=float(horizon)).requests
+    table = simulate(requests, fleet, "period", router, update_s=8.0, sim=SimConfig(horizon_s=horizon)).requests
     router.router.check_invariants()
     held = np.minimum(horizon - table["start_s"], table["output_tokens"]).sum()  # slot-periods of what started
     return int((table["status"] == "finished").sum()), int(held)
