@@ -15,14 +15,83 @@ Notation
 
 from __future__ import annotations
 
+from functools import cached_property
+
 import numpy as np
 
 from olp_ray.core.calibration import Calibration
 from olp_ray.core.ledger import Ledger
 
 OCCUPANCY_LEVELS = (0.1, 0.3, 0.5, 0.7, 0.9)  # midpoints of five equal shares of a resident's remaining length
-_NEVER = 1e15
 PREFILL_MARGIN_S = 1e-6  # so that a wake for room in the prefill queue finds it
+
+
+class DevicePlan:
+    """One device: its residents by planned end, and what candidates would add.
+
+    ends (steps) and kv (tokens) are those of the residents, any order; capacity is M less external load.
+    """
+
+    def __init__(self, ends: np.ndarray, kv: np.ndarray, slots: float, capacity: float, block_tokens: int) -> None:
+        order = np.argsort(ends, kind="stable")
+        self._ends, self._kv = ends[order], kv[order]
+        self._slots = slots
+        self._capacity = capacity
+        self._padding = float(block_tokens - 1)
+        self._kv_now = float(kv.sum())
+        self._set_peaks()
+
+    def fits(self, prompt_tokens: np.ndarray, length_tokens: np.ndarray) -> np.ndarray:
+        """Whether each candidate could start now and stay, bool (J,); see `Forecast.fits`."""
+        count = len(self._ends)
+        if count + 1 > self._slots:
+            return np.zeros(len(prompt_tokens), dtype=bool)
+        prompt = prompt_tokens + self._padding
+        length = np.minimum(length_tokens, np.maximum(self._capacity - prompt, 1.0))
+        ending_before = self._ends.searchsorted(length)
+        at_end = self._left[ending_before] + (count + 1 - ending_before) * length
+        most = np.maximum(np.maximum(self._peak[ending_before], at_end), self._kv_now + 1 + count)
+        return most + prompt <= self._capacity
+
+    def admit(self, prompt_tokens: float, length_tokens: float) -> float:
+        """Add a candidate; returns the KV tokens that it takes now."""
+        prompt = prompt_tokens + self._padding
+        at = int(self._ends.searchsorted(length_tokens, side="right"))
+        self._ends = np.insert(self._ends, at, length_tokens)
+        self._kv = np.insert(self._kv, at, prompt)
+        self._kv_now += prompt
+        self._set_peaks()
+        return prompt
+
+    def earliest_fit(self, prompt_tokens: float, length_tokens: float) -> float:
+        """Steps until the candidate would fit if nothing else were admitted; inf if never.
+
+        Looks at starts at planned ends only: slots become free there and nowhere else, and KV tokens by far the most.
+        """
+        count, ends, left = len(self._ends), self._ends, self._left
+        prompt = prompt_tokens + self._padding
+        length = min(length_tokens, max(self._capacity - prompt, 1.0))
+        if prompt + 1 > self._capacity or self._slots < 1:
+            return float("inf")
+        usage = left[:-1] + (count - np.arange(count)) * ends
+        for k in range(max(int(np.ceil(count + 1 - self._slots)), 1), count + 1):
+            start = ends[k - 1]
+            stop = int(ends.searchsorted(start + length))
+            during = usage[k:stop] + (ends[k:stop] - start)
+            at_end = left[stop] + (count - stop) * (start + length) + length
+            if max(during.max(initial=0.0), at_end) + prompt <= self._capacity:
+                return float(start)
+        return float("inf")
+
+    def _set_peaks(self) -> None:
+        """left[i]: KV tokens now of the residents that end i-th or later, (count + 1,). peak[i]: highest planned peak
+        at one of the first i ends, with the growth of a candidate that started now, (count + 1,)."""
+        count = len(self._ends)
+        self._left = np.zeros(count + 1)
+        self._left[:count] = self._kv[::-1].cumsum()[::-1]
+        self._peak = np.zeros(count + 1)
+        growing = np.arange(count + 1, 1, -1)
+        np.maximum.accumulate(self._left[:count] + growing * self._ends, out=self._peak[1:])
 
 
 class Forecast:
@@ -35,31 +104,20 @@ class Forecast:
     def __init__(
         self, ledger: Ledger, calibration: Calibration, now_s: float, level: float, prefill_ahead_s: float
     ) -> None:
-        resident = ledger.is_resident
-        decoded = ledger.decoded_now(now_s)
-        kv = np.where(resident, ledger.prompt_tokens + decoded, 0.0)
-        remaining = calibration.remaining(decoded, np.maximum(ledger.predicted_tokens, 1.0), level)
-        ends = np.where(resident, remaining, _NEVER)
-        order = np.argsort(ends, axis=1, kind="stable")
-        self._ends = np.take_along_axis(ends, order, axis=1)
-        self._kv = np.take_along_axis(kv, order, axis=1)
-        self._count = ledger.count.astype(np.int64).copy()
+        self._ledger, self._calibration, self._now_s, self._level = ledger, calibration, now_s, level
         self.slots = np.where(ledger.draining, 0.0, ledger.slots)
         self.kv_tokens = ledger.kv_tokens
-        self.external_slots = ledger.external_slots
-        self.external_kv_tokens = ledger.external_kv_tokens
-        self.blocks = np.array([device.block_tokens for device in ledger.devices], dtype=np.float64)
-        self.kv_now = self._kv.sum(axis=1) + self.external_kv_tokens
+        self.occupied_slots = ledger.occupied_slots.astype(np.float64)
         self.backlog = ledger.prefill.backlog(now_s)
-        self._prefill_rate = rate = ledger.prefill.rate_tokens_per_s.copy()
-        self._backlog_limit = np.where(np.isfinite(rate), rate * prefill_ahead_s, np.inf)
-        self._left: list[np.ndarray | None] = [None] * len(self._count)
-        self._peak: list[np.ndarray | None] = [None] * len(self._count)
+        self._prefill_rate = ledger.prefill.rate_tokens_per_s
+        finite = np.isfinite(self._prefill_rate)
+        self._backlog_limit = np.where(finite, self._prefill_rate * prefill_ahead_s, np.inf)
+        self._plans: dict[int, DevicePlan] = {}
 
-    @property
-    def occupied_slots(self) -> np.ndarray:
-        """b per device, (G,): residents, admitted candidates and external load."""
-        return self._count + self.external_slots
+    @cached_property
+    def kv_now(self) -> np.ndarray:
+        """KV tokens held per device, (G,), external load and admitted candidates included."""
+        return self._ledger.kv_now(self._now_s)
 
     @property
     def takes_more(self) -> np.ndarray:
@@ -84,77 +142,40 @@ class Forecast:
     def fits(self, g: int, prompt_tokens: np.ndarray, length_tokens: np.ndarray) -> np.ndarray:
         """Whether each candidate could start on device g now and stay, bool (J,).
 
-        A slot is free; the engine's own check holds now (KV now + s + 1 + b <= M); and no planned peak during the
-        candidate's life exceeds M. A prediction too long for the empty device is cut to what fits there, so that a
+        The device takes more; the engine's own check holds now (KV now + s + 1 + b <= M); and no planned peak during
+        the candidate's life exceeds M. A prediction too long for the empty device is cut to what fits there, so that a
         wrong prediction can not block a request forever.
         """
-        count = int(self._count[g])
-        occupied = count + self.external_slots[g]
-        capacity = self.kv_tokens[g] - self.external_kv_tokens[g]
-        if occupied + 1 > self.slots[g] or self.backlog[g] > self._backlog_limit[g]:
+        if not (self.slots[g] - self.occupied_slots[g] >= 1 and self.backlog[g] <= self._backlog_limit[g]):
             return np.zeros(len(prompt_tokens), dtype=bool)
-        prompt = prompt_tokens + (self.blocks[g] - 1)
-        length = np.minimum(length_tokens, np.maximum(capacity - prompt, 1.0))
-        ends = self._ends[g, :count]
-        left, peak = self._profile(g)
-        ending_before = np.searchsorted(ends, length, side="left")
-        at_end = left[ending_before] + (count - ending_before) * length + prompt + length
-        engine = self.kv_now[g] - self.external_kv_tokens[g] + prompt + 1 + count
-        return (engine <= capacity) & (peak[ending_before] + prompt <= capacity) & (at_end <= capacity)
+        return self._plan(g).fits(prompt_tokens, length_tokens)
 
     def admit(self, g: int, prompt_tokens: float, length_tokens: float) -> None:
         """Add a candidate to device g's plan."""
-        count = int(self._count[g])
-        if count == self._ends.shape[1]:
-            self._ends = np.pad(self._ends, ((0, 0), (0, 8)), constant_values=_NEVER)
-            self._kv = np.pad(self._kv, ((0, 0), (0, 8)))
-        prompt = prompt_tokens + self.blocks[g] - 1
-        at = int(np.searchsorted(self._ends[g, :count], length_tokens, side="right"))
-        for table, value in ((self._ends, length_tokens), (self._kv, prompt)):
-            table[g, at + 1 : count + 1] = table[g, at:count]
-            table[g, at] = value
-        self._count[g] += 1
-        self.kv_now[g] += prompt
+        self.kv_now[g] += self._plan(g).admit(prompt_tokens, length_tokens)
+        self.occupied_slots[g] += 1
         self.backlog[g] += prompt_tokens
-        self._left[g] = self._peak[g] = None
 
     def earliest_fit(self, g: int, prompt_tokens: float, length_tokens: float) -> float:
-        """Steps until the candidate would fit on device g if nothing else were admitted; inf if never.
+        """Steps until the candidate would fit on device g if nothing else were admitted; inf if never."""
+        return self._plan(g).earliest_fit(prompt_tokens, length_tokens)
 
-        Looks at the planned ends only, since room appears only there.
-        """
-        count = int(self._count[g])
-        capacity = self.kv_tokens[g] - self.external_kv_tokens[g]
-        prompt = prompt_tokens + self.blocks[g] - 1
-        length = min(length_tokens, max(capacity - prompt, 1.0))
-        if prompt + 1 > capacity or self.slots[g] - self.external_slots[g] < 1:
-            return float("inf")
-        ends = self._ends[g, :count]
-        left, _ = self._profile(g)
-        usage = left[:-1] + (count - np.arange(count)) * ends
-        first = max(int(np.ceil(count + self.external_slots[g] + 1 - self.slots[g])), 0)
-        for k in range(max(first, 1), count + 1):
-            start = ends[k - 1]
-            stop = int(np.searchsorted(ends, start + length, side="left"))
-            during = usage[k:stop] + (ends[k:stop] - start)
-            at_end = left[stop] + (count - stop) * (start + length) + length
-            if max(during.max(initial=0.0), at_end) + prompt <= capacity:
-                return float(start)
-        return float("inf")
-
-    def _profile(self, g: int) -> tuple[np.ndarray, np.ndarray]:
-        """left[i]: KV tokens now of the residents that end i-th or later, (count + 1,). peak[i]: highest planned peak
-        at one of the first i ends, with the growth of a candidate that started now, (count + 1,)."""
-        left, peak = self._left[g], self._peak[g]
-        if left is None or peak is None:
-            count = int(self._count[g])
-            ends = self._ends[g, :count]
-            left = np.zeros(count + 1)
-            left[:count] = self._kv[g, :count][::-1].cumsum()[::-1]
-            peak = np.zeros(count + 1)
-            np.maximum.accumulate(left[:count] + (count - np.arange(count)) * ends + ends, out=peak[1:])
-            self._left[g], self._peak[g] = left, peak
-        return left, peak
+    def _plan(self, g: int) -> DevicePlan:
+        """The plan of device g, made when it is first asked for: most devices are full at most times."""
+        plan = self._plans.get(g)
+        if plan is None:
+            ledger = self._ledger
+            decoded = ledger.decoded_on(g, self._now_s)
+            count = len(decoded)
+            ends = self._calibration.remaining(decoded, ledger.predicted_tokens[g, :count], self._level)
+            plan = self._plans[g] = DevicePlan(
+                ends,
+                ledger.prompt_tokens[g, :count] + decoded,
+                float(self.slots[g] - ledger.external_slots[g]),
+                float(self.kv_tokens[g] - ledger.external_kv_tokens[g]),
+                ledger.devices[g].block_tokens,
+            )
+        return plan
 
 
 def expected_occupancy(

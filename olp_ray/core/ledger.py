@@ -277,6 +277,12 @@ class Ledger:
         passed = np.maximum(now_s - data[KNOWN_S], 0.0) / self.step_s[:, None]
         return data[DECODED] + data[STARTED] * passed
 
+    def decoded_on(self, g: int, now_s: float) -> np.ndarray:
+        """theta of the residents of device g, (count[g],)."""
+        data = self._data[:, g, : self.count[g]]
+        passed = np.maximum(now_s - data[KNOWN_S], 0.0) / self.step_s[g]
+        return data[DECODED] + data[STARTED] * passed
+
     def kv_now(self, now_s: float) -> np.ndarray:
         """KV tokens held per device, (G,), external load included."""
         held = np.where(self.is_resident, self.prompt_tokens + self.decoded_now(now_s), 0.0)

@@ -9,7 +9,7 @@ Notation: `core.policies.appraisal` for V, c, e, A; f is the share of the price 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -49,8 +49,10 @@ class OnlineLP:
         return self._prices
 
     def step(self, view: View, now_s: float, rng: np.random.Generator) -> PolicyStep:
-        self._history.add(view.arrivals, self._weights(view.arrivals, now_s))
-        weights = self._weights([entry.request for entry in view.waiting], now_s)
+        if view.arrivals:
+            priority = np.array([float(request.priority) for request in view.arrivals])
+            self._history.add(view.arrivals, self._weights(view.arrivals, priority, now_s))
+        weights = self._queue_weights(view, now_s)
         work = self._prices.update(view, self._history, weights, view.calibration, self._objective, now_s, rng)
         wake_s = self._prices.next_update_s() if self._history.seen else float("inf")
         if not view.waiting or not view.ledger.devices:
@@ -79,8 +81,7 @@ class OnlineLP:
 
     def appraise(self, view: View, now_s: float) -> Appraisal:
         """Worth and price of every waiting request on every device."""
-        weights = self._weights([entry.request for entry in view.waiting], now_s)
-        return self._appraise(view, weights, now_s)
+        return self._appraise(view, self._queue_weights(view, now_s), now_s)
 
     def explain(self, view: View, now_s: float) -> tuple[Mapping[str, Any], ...]:
         """Per waiting request: reward, price and margin by device, option value, where it would fit."""
@@ -120,18 +121,23 @@ class OnlineLP:
             prices.scarcity,
         )
 
-    def _weights(self, requests: Sequence[Request], now_s: float) -> np.ndarray:
+    def _queue_weights(self, view: View, now_s: float) -> np.ndarray:
+        return self._weights((entry.request for entry in view.waiting), view.waiting.priority, now_s)
+
+    def _weights(self, requests: Iterable[Request], priority: np.ndarray, now_s: float) -> np.ndarray:
         """Multiplier of each request's reward by class, priority and its tenant's share, (J,)."""
         objective = self._objective
-        weights = np.ones(len(requests))
+        weights = np.ones(len(priority))
+        if objective.priority_factor != 1.0 and priority.any():
+            weights *= objective.priority_factor**priority
+        if not (objective.class_weights or objective.tenant_fairness):
+            return weights
+        names = [(request.request_class, request.tenant) for request in requests]
         if objective.class_weights:
             by_class = dict(objective.class_weights)
-            weights *= np.array([by_class.get(request.request_class, 1.0) for request in requests])
-        if objective.priority_factor != 1.0:
-            weights *= objective.priority_factor ** np.array([float(request.priority) for request in requests])
+            weights *= np.array([by_class.get(name, 1.0) for name, _ in names])
         if objective.tenant_fairness:
-            tenants = [request.tenant for request in requests]
-            weights *= self._shares.weights(tenants, objective.tenant_fairness, now_s)
+            weights *= self._shares.weights([tenant for _, tenant in names], objective.tenant_fairness, now_s)
         return weights
 
     def _decide(self, view: View, weights: np.ndarray, now_s: float) -> PolicyStep:
