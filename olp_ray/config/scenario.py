@@ -10,6 +10,7 @@ from pydantic import Field, field_validator, model_validator
 from olp_ray.config.base import Count, Mode, Model, Positive, load_yaml
 from olp_ray.config.fleet import FleetConfig
 from olp_ray.config.router import RouterConfig
+from olp_ray.config.sim import SimConfig
 
 
 class ScenarioConfig(Model):
@@ -17,8 +18,9 @@ class ScenarioConfig(Model):
 
     trace is a file; without it `workload` names a generator. requests cuts the trace or sets the generator's count.
     rate (requests per second) or load (times the fleet's saturation throughput) rescale the arrivals; with neither, a
-    trace keeps its own times and a generated workload has load 1.5. A seed sets where a trace starts (circularly), the
-    generator's draws and the predictor's errors.
+    trace keeps its own times and a generated workload has load 1.8. A seed sets where a trace starts (circularly), the
+    generator's draws and the predictor's errors. sim has what only files can say: stages, failures, joins, jitter;
+    saturation is measured without them.
     """
 
     trace: str | None = None
@@ -31,6 +33,7 @@ class ScenarioConfig(Model):
     predictor: str = "uniform:0.2"
     seeds: tuple[int, ...] = Field(default=(0, 1, 2), min_length=1)
     router: RouterConfig = RouterConfig()
+    sim: SimConfig = SimConfig()
 
     @field_validator("fleet", mode="before")
     @classmethod

@@ -64,7 +64,7 @@ def plot_comparison(
     """Bars per policy with 95 % intervals over seeds; results is a parquet file with policy, seed and metrics."""
     runs = pd.read_parquet(results)
     pyplot = _pyplot()
-    figure, axes = pyplot.subplots(1, len(metrics), figsize=(4 * len(metrics), 4), layout="constrained", squeeze=False)
+    figure, axes = pyplot.subplots(1, len(metrics), figsize=(5 * len(metrics), 4), layout="constrained", squeeze=False)
     for axis, metric in zip(axes[0], metrics, strict=True):
         policies = ranked(runs, metric)
         bars = [mean_interval(runs[runs["policy"] == policy][metric].tolist()) for policy in policies]

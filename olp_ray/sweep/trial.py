@@ -30,8 +30,8 @@ from olp_ray.workload.traces import read_trace
 
 # What a generated workload is when the scenario does not say. Saturation is measured with the drain at its end, so a
 # short workload fills the fleet only above load 1.
-GENERATED_REQUESTS = 3000
-GENERATED_LOAD = 1.5
+GENERATED_REQUESTS = 2000
+GENERATED_LOAD = 1.8
 
 OpenRouter = Callable[[RouterConfig, FleetConfig, Mode, int], AbstractContextManager[Router]]
 Progress = Callable[[int, int], None]
@@ -121,6 +121,8 @@ def run_seed(
             scenario.mode,
             router,
             update_s=settings.online_lp.update_s,
+            sim=scenario.sim,
+            seed=seed,
             timeline=timeline,
             progress=progress,
         )

@@ -42,6 +42,7 @@ def test_trace_is_relative_to_the_file(tmp_path: Path) -> None:
         ("seeds: []", "seeds: .*at least 1 item"),
         ("loads: 1", r"loads: unknown key; did you mean 'load'\?"),
         ("router: {polic: x}", r"router\.polic: unknown key; did you mean 'policy'\?"),
+        ("sim: {stage: mix}", r"sim\.stage: .*'mixed' or 'disaggregated', got 'mix'"),
         ("requests: 0", "requests: .*greater than or equal to 1, got 0"),
     ],
 )

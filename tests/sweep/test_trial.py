@@ -31,8 +31,8 @@ def test_a_load_is_a_share_of_saturation() -> None:
     assert half.rate == pytest.approx(0.5 * full.rate)
 
 
-def test_a_generated_workload_has_load_one_and_a_half_unless_told() -> None:
-    assert settle_arrivals(SMALL) == settle_arrivals(SMALL.model_copy(update={"load": 1.5}))
+def test_a_generated_workload_has_a_load_of_its_own_unless_told() -> None:
+    assert settle_arrivals(SMALL) == settle_arrivals(SMALL.model_copy(update={"load": 1.8}))
 
 
 def test_a_rate_needs_no_measuring() -> None:
