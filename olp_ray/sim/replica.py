@@ -89,6 +89,8 @@ class Replica:
                 f"request {sequence.key.request_id!r} was assigned to {sequence.key.device_id}, which can never run "
                 f"it: prompt {sequence.prompt_tokens} + 1 tokens, KV capacity {capacity}"
             )
+        if not sequence.kv_ready:
+            sequence.prompt_tokens = max(1, sequence.prompt_tokens)  # an empty prompt still takes an iteration
         sequence.output_tokens = min(sequence.output_tokens, capacity - sequence.prompt_tokens)
         self.waiting.append(sequence)
         if len(self.waiting) == 1 and self._budget_left and len(self.running) < self.spec.slots:
@@ -238,9 +240,9 @@ class Replica:
     def _context(self, sequence: Sequence) -> int:
         """Tokens of its KV cache when it decodes next, or that it has to compute before."""
         tokens = sequence.prompt_tokens + sequence.generated
-        if not sequence.kv_ready:
-            return max(1, tokens)  # an empty prompt still takes an iteration
-        return tokens - self.spec.recompute  # the last token of a real engine is not in the cache yet
+        if sequence.kv_ready and self.spec.recompute:
+            tokens -= 1  # the last token of a real engine is not in the cache yet
+        return tokens
 
     # -- decoding membership -------------------------------------------------------------------------------------
 

@@ -64,6 +64,8 @@ class PlainReplica:
 
     def enqueue(self, sequence: Sequence, now_s: float) -> None:
         capacity = self.spec.blocks * self.spec.block_tokens
+        if not sequence.kv_ready:
+            sequence.prompt_tokens = max(1, sequence.prompt_tokens)
         sequence.output_tokens = min(sequence.output_tokens, capacity - sequence.prompt_tokens)
         self.waiting.append(sequence)
 
@@ -98,7 +100,7 @@ class PlainReplica:
         while self.waiting and not boundary.preempted and left > 0 and len(self.batch) < spec.slots:
             s = self.waiting[0]
             context = s.prompt_tokens + s.generated
-            context = context - spec.recompute if s.kv_ready else max(1, context)
+            context -= s.kv_ready and spec.recompute
             need = blocks_for(context, spec.block_tokens) + (s.kv_ready and context % spec.block_tokens == 0)
             reserve = spec.watermark_blocks if self.batch else 0
             if self.used_blocks + self.growth() + need + reserve > spec.blocks:
