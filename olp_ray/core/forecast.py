@@ -57,8 +57,8 @@ class DevicePlan:
         """Add a candidate; returns the KV tokens that it takes now."""
         prompt = prompt_tokens + self._padding
         at = int(self._ends.searchsorted(length_tokens, side="right"))
-        self._ends = np.insert(self._ends, at, length_tokens)
-        self._kv = np.insert(self._kv, at, prompt)
+        self._ends = np.concatenate([self._ends[:at], [length_tokens], self._ends[at:]])
+        self._kv = np.concatenate([self._kv[:at], [prompt], self._kv[at:]])
         self._kv_now += prompt
         self._set_peaks()
         return prompt

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from olp_ray.core.prefill import PrefillTracker
-from olp_ray.core.types import AssignmentKey, Device, EngineObserved, Request
+from olp_ray.core.types import AssignmentKey, Device, EngineObserved, IterationModel, Request
 from olp_ray.errors import EventError, SnapshotError
 
 PROMPT, PREDICTED, DECODED, KNOWN_S, ASSIGNED_S, STARTED = range(6)
@@ -51,6 +51,7 @@ class Ledger:
         self.external_slots = np.zeros(0)
         self.external_kv_tokens = np.zeros(0)
         self.prefill = PrefillTracker()
+        self.mean_iteration = IterationModel()
         self._data = np.zeros((_FIELDS, 0, 8))
         self._keys: list[list[AssignmentKey]] = []
         self._requests: dict[AssignmentKey, Request] = {}
@@ -88,6 +89,7 @@ class Ledger:
         self.external_slots = np.append(self.external_slots, 0.0)
         self.external_kv_tokens = np.append(self.external_kv_tokens, 0.0)
         self.prefill.join(device.prefill_tokens_per_s)
+        self._renew_mean_iteration()
         self._data = np.concatenate([self._data, np.zeros((_FIELDS, 1, self._data.shape[2]))], axis=1)
 
     def drain(self, device_id: str) -> None:
@@ -105,6 +107,7 @@ class Ledger:
             setattr(self, name, np.delete(getattr(self, name), g))
         self._data = np.delete(self._data, g, axis=1)
         self.prefill.remove(g)
+        self._renew_mean_iteration()
         self._row = {device.id: i for i, device in enumerate(self.devices)}
         self._place = {key: (i, j) for i, keys in enumerate(self._keys) for j, key in enumerate(keys)}
         return lost
@@ -320,6 +323,7 @@ class Ledger:
             raise SnapshotError(f"ledger snapshot of version {state.get('version')}; expected 1")
         self.devices = list(state["devices"])
         self._row = {device.id: i for i, device in enumerate(self.devices)}
+        self._renew_mean_iteration()
         self._keys = [list(keys) for keys in state["keys"]]
         self._requests = dict(state["requests"])
         self._place = {key: (i, j) for i, keys in enumerate(self._keys) for j, key in enumerate(keys)}
@@ -334,6 +338,12 @@ class Ledger:
             return self._place[key]
         except KeyError:
             raise EventError(f"assignment {key} is not in the ledger") from None
+
+    def _renew_mean_iteration(self) -> None:
+        models = [device.iteration for device in self.devices]
+        names = ("per_sequence_s", "per_kv_token_s", "per_prompt_token_s")
+        means = [sum(getattr(model, name) for model in models) / max(len(models), 1) for name in names]
+        self.mean_iteration = IterationModel(*means)
 
     def _report_prefill(self, g: int, now_s: float) -> None:
         data = self._data[:, g, : self.count[g]]

@@ -135,6 +135,14 @@ def life_cost(
     return (slot_1 - slot_0) + prompt_tokens * kv + growth
 
 
+def cost_from_now(
+    tables: np.ndarray, bucket_s: float, prompt_tokens: np.ndarray, life_s: np.ndarray, step_s: np.ndarray
+) -> np.ndarray:
+    """`life_cost` of lives that start now, where every integral is 0."""
+    slot, kv, timed = _integrals(tables, bucket_s, life_s)
+    return slot + prompt_tokens * kv + timed / step_s
+
+
 def _integrals(tables: np.ndarray, bucket_s: float, t: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Integrals from 0 to t of p_slot, p_kv and u * p_kv(u); beyond the last bucket its price goes on."""
     devices, rows, width = tables.shape

@@ -34,19 +34,15 @@ class Terms:
     e2e_threshold_s: np.ndarray
     ttft_threshold_s: np.ndarray
 
-    def column(self, *extra_axes: int) -> Terms:
-        """The same with axes of length 1 appended, to broadcast against (J, ..., G)."""
+    def column(self, axes: int) -> Terms:
+        """The same with so many axes of length 1 appended, to broadcast against (J, ..., G)."""
+        at = (slice(None), *[None] * axes)
         return Terms(
-            *(
-                np.expand_dims(array, extra_axes)
-                for array in (
-                    self.waited_s,
-                    self.output_tokens,
-                    self.weight,
-                    self.e2e_threshold_s,
-                    self.ttft_threshold_s,
-                )
-            )
+            self.waited_s[at],
+            self.output_tokens[at],
+            self.weight[at],
+            self.e2e_threshold_s[at],
+            self.ttft_threshold_s[at],
         )
 
 

@@ -22,7 +22,7 @@ import numpy as np
 from olp_ray.core.ledger import Ledger
 from olp_ray.core.policies.base import View
 from olp_ray.core.policies.settings import OnlineLPSettings
-from olp_ray.core.prices import life_cost
+from olp_ray.core.prices import cost_from_now
 from olp_ray.core.reward import Terms, start_value, thresholds, urgency
 from olp_ray.core.types import Objective
 
@@ -68,7 +68,7 @@ def appraise(
     by_request = terms.column(1)
     value = start_value(objective, settings.reward_window_s, by_request, 0.0, first_s, life_s)
     step_s = life_s.T / output
-    cost = life_cost(tables, settings.bucket_s, np.zeros((1, 1)), uncached.T, life_s.T, step_s)
+    cost = cost_from_now(tables, settings.bucket_s, uncached.T, life_s.T, step_s)
     tick_s = float(ledger.step_s.mean())
     lost = urgency(objective, settings.reward_window_s, settings.urgency_s, tick_s, by_request, first_s, life_s)
     volume = scarcity @ resource_shares(ledger, prompt, output, life_s.mean(axis=1))
@@ -93,11 +93,8 @@ def resource_shares(ledger: Ledger, prompt: np.ndarray, output: np.ndarray, life
     iteration time added."""
     slots, kv_tokens = max(ledger.slots.mean(), 1.0), max(ledger.kv_tokens.mean(), 1.0)
     held = prompt + output / 2
-    models = [device.iteration for device in ledger.devices]
-    per_sequence_s = float(np.mean([model.per_sequence_s for model in models]))
-    per_kv_token_s = float(np.mean([model.per_kv_token_s for model in models]))
-    per_prompt_token_s = float(np.mean([model.per_prompt_token_s for model in models]))
-    added_s = per_prompt_token_s * prompt + output * (per_sequence_s + per_kv_token_s * held)
+    model = ledger.mean_iteration
+    added_s = model.per_prompt_token_s * prompt + output * (model.per_sequence_s + model.per_kv_token_s * held)
     return np.stack([life_s / slots, held * life_s / kv_tokens, added_s])
 
 

@@ -142,7 +142,8 @@ class OnlineLP:
 
     def _decide(self, view: View, weights: np.ndarray, now_s: float) -> PolicyStep:
         settings = self._settings
-        shed = expiry_s(view, self._objective) <= now_s if settings.shed else np.zeros(len(view.waiting), dtype=bool)
+        last_s = expiry_s(view, self._objective) if settings.shed else np.full(len(view.waiting), np.inf)
+        shed = last_s <= now_s
         decisions: list[Decision] = [refuse_expired(view, int(i), self._objective) for i in np.flatnonzero(shed)]
         forecast = Forecast(view.ledger, view.calibration, now_s, *self._plan)
         if forecast.takes_more.any() and not shed.all():
@@ -152,7 +153,9 @@ class OnlineLP:
             decisions.extend(view.assign(i, g) for i, g in done.placed)
             if self._objective.tenant_fairness:
                 self._count_service(view, found, done, now_s)
-        wake_s = forecast.next_room_s(now_s) if len(decisions) < len(view.waiting) else float("inf")
+        if len(decisions) == len(view.waiting):
+            return PolicyStep(tuple(decisions))
+        wake_s = min(forecast.next_room_s(now_s), float(last_s[~shed].min(initial=np.inf)))
         return PolicyStep(tuple(decisions), next_wake_s=wake_s)
 
     def _count_service(self, view: View, found: Appraisal, done: Admission, now_s: float) -> None:

@@ -280,7 +280,7 @@ class PriceUpdates:
             step_s = step_s[:1]
         delay_s = (DELAY_BUCKETS * self._settings.bucket_s)[None, :, None]
         life_s = terms.output_tokens[:, None, None] * step_s
-        value = start_value(objective, self._settings.reward_window_s, terms.column(1, 2), delay_s, 0.0, life_s)
+        value = start_value(objective, self._settings.reward_window_s, terms.column(2), delay_s, 0.0, life_s)
         if ledger.draining.any():
             value = np.where(ledger.draining, -np.inf, value)
         return value
