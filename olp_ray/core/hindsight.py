@@ -5,7 +5,7 @@ solved by column generation: HiGHS prices the buckets, then every request answer
 period at those prices. What is returned is the Lagrangian value of the best prices found, which is a bound for any
 prices >= 0; so it holds even if the LP was not solved to the end.
 
-Covered are all schedules that keep slots and KV tokens in every period and run each request once, without
+Covered are all schedules that keep slots and KV tokens in every period before H and run each request once, without
 interruption. A policy whose engine preempted requests is not strictly covered (a restart can only add work, but a
 preempted request has its first token early).
 
@@ -170,7 +170,7 @@ class _Master:
             least = self._never[jobs]
             for c in range(len(prices)):
                 priced = cost + self._price_of_lives(jobs, per_period[c])
-                priced[instance.prompt[jobs] + instance.output[jobs] > self._largest_kv[c]] = np.inf
+                priced[instance.peak_kv(jobs) > self._largest_kv[c]] = np.inf
                 added.append(self._promising(jobs, c, priced))
                 least = np.minimum(least, priced.min(axis=1))
             total += float(least.sum())

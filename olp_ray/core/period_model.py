@@ -80,6 +80,11 @@ class PeriodInstance:
         cost = self._cost(metric, start, arrival, self.output[jobs][:, None])
         return np.where(start >= arrival, cost, np.inf)
 
+    def peak_kv(self, jobs: np.ndarray) -> np.ndarray:
+        """Most KV tokens that a request holds before H (with `drain`: ever), by period of its start, (m, H)."""
+        left = np.full(self.horizon, np.inf) if self.drain else self.horizon - np.arange(self.horizon)
+        return self.prompt[jobs][:, None] + np.minimum(self.output[jobs][:, None], left)
+
     def never_cost(self, metric: Metric) -> np.ndarray:
         """Least cost of not starting before H, (n,)."""
         if metric.is_cost or self.drain:

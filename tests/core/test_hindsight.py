@@ -47,10 +47,10 @@ def fits_somewhere(instance):
 
 
 def keeps_limits(instance, start, device):
-    """Slots and KV tokens of every period, one by one."""
+    """Slots and KV tokens of every period before H, one by one."""
     for g in range(len(instance.slots)):
         on = [j for j in range(instance.requests) if device[j] == g]
-        for q in range(int(instance.horizon) + 40):
+        for q in range(instance.horizon):
             live = [j for j in on if start[j] <= q < start[j] + instance.output[j]]
             kv = sum(instance.prompt[j] + (q - start[j]) + 1 for j in live)
             if len(live) > instance.slots[g] or kv > instance.kv_tokens[g]:
@@ -121,8 +121,6 @@ def policy_starts(instance, policy, seed):
 
 def check_against_policies(seed):
     instance = tiny(seed)
-    if not fits_somewhere(instance):
-        return
     bounds = {metric: hindsight_bound(instance, metric, grid_periods=2).bound for metric in Metric}
     for policy in (HOLDING[seed % len(HOLDING)], AT_ONCE[seed % len(AT_ONCE)]):
         start = policy_starts(instance, policy, seed)
@@ -136,6 +134,10 @@ def check_against_policies(seed):
 def test_bound_then_brute_force_then_the_list_schedule(block):
     for seed in range(20 * block, 20 * (block + 1)):
         check_against_brute_force(seed)
+
+
+def test_a_request_may_start_where_only_its_end_after_the_horizon_would_not_fit():
+    check_against_policies(1195)
 
 
 @pytest.mark.parametrize("block", range(4))

@@ -1,7 +1,7 @@
 """Aged SJF: the smallest arrival + kappa * life first, a frontier between FIFO and SJF that needs no price.
 
 kappa = 0 is FIFO with skip, kappa towards infinity is SJF; a request of life L can be overtaken only by those that
-arrive within kappa * L after it, so nothing starves. Jackson's dynamic priorities (Naval Research Logistics
+arrive within kappa * L after it (or fit where it does not). Jackson's dynamic priorities (Naval Research Logistics
 Quarterly 1960) with an urgency number proportional to length.
 """
 

@@ -1,0 +1,39 @@
+"""docs/policies.md speaks of every policy and switch there is, and its example runs."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from olp_ray.config.router import PaperLPConfig
+from olp_ray.core.policies import POLICIES, describe_policy
+
+PAGE = (Path(__file__).parents[3] / "docs" / "policies.md").read_text()
+
+
+@pytest.mark.parametrize("name", sorted(set(POLICIES) - {"online_lp"}))
+def test_every_policy_has_its_paragraph(name):
+    assert f"**`{name}`**" in PAGE
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_every_policy_describes_itself_in_a_line(name):
+    assert 20 < len(describe_policy(name)) < 200
+
+
+def test_switches_and_their_defaults_are_those_of_the_config():
+    switches = {"reward_normaliser", "learning_rate", "remaining", "recording", "mixed", "count_prompt_tokens", "exact"}
+    rows = {re.findall(r"`(\w+)`", line)[0]: line for line in PAGE.splitlines() if line.startswith("| `")}
+    assert set(rows) == switches
+    defaults = PaperLPConfig()
+    for name in ("reward_normaliser", "remaining", "recording"):
+        assert rows[name].split("|")[2].strip().startswith(f"`{getattr(defaults, name)}`")
+    assert f"{defaults.learning_rate:.0e}".replace("e-0", "e-") in rows["learning_rate"]
+
+
+def test_the_example_runs(capsys):
+    (code,) = re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL)
+    exec(compile(code, "docs/policies.md", "exec"), {})
+    assert "HindsightBound(metric=<Metric.MEAN_E2E" in capsys.readouterr().out
