@@ -81,7 +81,8 @@ def admit_in_order(
     position = 0
     while position < count and forecast.takes_more.any():
         startable: np.ndarray = np.any(fits[:, position:], axis=0)
-        stops = startable | candidates.may_reserve[position:] if len(done.reserved) < reservations else startable
+        reserves = len(done.reserved) < reservations and not head_of_line
+        stops = startable | candidates.may_reserve[position:] if reserves else startable
         offset = 0 if head_of_line else int(stops.argmax())
         if not stops[offset]:
             break

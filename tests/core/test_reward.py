@@ -1,0 +1,79 @@
+"""Reward and urgency against the same sums written out for one request and device."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from olp_ray.core.reward import Terms, deadline_share, start_value, thresholds, urgency
+
+W, TAU, TICK = 200.0, 10.0, 1.0
+weights = st.tuples(*[st.sampled_from([0.0, 0.1, 1.0, 3.0])] * 6).filter(any)
+times = st.floats(0, 300)
+requests = st.tuples(times, st.floats(1, 90), st.sampled_from([0.5, 1.0, 2.0]), st.floats(0, 20), st.floats(20, 120))
+
+
+def plain_value(o, waited_s, delay_s, first_s, life_s, tokens, weight):
+    ttft_s, e2e_s = waited_s + delay_s + first_s, waited_s + delay_s + life_s
+    value = o.throughput * tokens + o.qps + o.e2e * max(W - e2e_s, 0) + o.ttft * max(W - ttft_s, 0)
+    value += o.tail_e2e if e2e_s < o.e2e_threshold_s else 0
+    value += o.tail_ttft if ttft_s < o.ttft_threshold_s else 0
+    return weight * value
+
+
+def plain_urgency(o, waited_s, first_s, life_s, tokens, weight):
+    lost = (o.e2e + o.ttft) * TAU + (o.qps + o.throughput * tokens) * TAU / (W + TAU)
+    for zeta, limit_s, at_s in (
+        (o.tail_ttft, o.ttft_threshold_s, waited_s + first_s),
+        (o.tail_e2e, o.e2e_threshold_s, waited_s + life_s),
+    ):
+        if at_s < limit_s:
+            lost += zeta * math.exp(-(limit_s - TICK - at_s) / TAU)
+    return weight * lost
+
+
+def terms_of(objective, rows):
+    waited_s, tokens, weight = (np.array([row[c] for row in rows]) for c in range(3))
+    nothing = np.full(len(rows), np.nan)
+    return Terms(waited_s, tokens, weight, *thresholds(objective, nothing, nothing)).column(1)
+
+
+@settings(max_examples=60, deadline=None)
+@given(chosen=weights, rows=st.lists(requests, min_size=1, max_size=6), delay_s=st.sampled_from([0.0, 16.0, 64.0]))
+def test_reward_and_urgency_agree_with_the_plain_sums(make_objective, chosen, rows, delay_s):
+    objective = make_objective(*chosen)
+    first_s = np.array([[row[3], 2 * row[3]] for row in rows])
+    life_s = np.array([[row[4], 3 * row[4]] for row in rows])
+    terms = terms_of(objective, rows)
+    value = start_value(objective, W, terms, delay_s, first_s, life_s)
+    lost = urgency(objective, W, TAU, TICK, terms, first_s, life_s)
+    for j, (waited_s, tokens, weight, *_) in enumerate(rows):
+        for g in range(2):
+            plain = plain_value(objective, waited_s, delay_s, first_s[j, g], life_s[j, g], tokens, weight)
+            assert value[j, g] == pytest.approx(plain, rel=1e-12)
+            plain = plain_urgency(objective, waited_s, first_s[j, g], life_s[j, g], tokens, weight)
+            assert lost[j, g] == pytest.approx(plain, rel=1e-9)
+
+
+def test_a_deadline_is_worth_most_at_its_last_useful_start_and_nothing_after(make_objective):
+    objective = make_objective(tail_ttft=1, t2=49)
+    rows = [(waited_s, 5.0, 1.0) for waited_s in (0, 38, 48, 49, 500)]
+    lost = urgency(objective, W, TAU, TICK, terms_of(objective, rows), 0.0, np.full((5, 1), 5.0))[:, 0]
+    assert lost[:3].tolist() == pytest.approx([math.exp(-4.8), math.exp(-1), 1])
+    assert lost[3:].tolist() == [0, 0]
+
+
+def test_own_thresholds_come_first(make_objective):
+    objective = make_objective(tail_ttft=1, t1=100, t2=49)
+    e2e_s, ttft_s = thresholds(objective, np.array([np.nan, 7.0]), np.array([3.0, np.nan]))
+    assert e2e_s.tolist() == [100, 7]
+    assert ttft_s.tolist() == [3, 49]
+
+
+def test_share_of_deadlines(make_objective):
+    assert deadline_share(make_objective(tail_e2e=1, tail_ttft=1), W, 50.0, 100.0) == 1
+    assert deadline_share(make_objective(e2e=1), W, 50.0, 100.0) == 0
+    mixed = make_objective(throughput=0.1, e2e=0.01, qps=5, tail_ttft=3)
+    assert deadline_share(mixed, W, 50.0, 100.0) == pytest.approx(3 / (3 + 50 * 0.01 + (5 + 0.1 * 100) * 50 / 250))

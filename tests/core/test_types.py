@@ -1,0 +1,79 @@
+import dataclasses
+import math
+
+import pytest
+
+from olp_ray.core.types import AssignmentKey, Device, Objective, Request, RequestKey, Stage
+from olp_ray.errors import RequestError
+
+REQUEST = {"id": "r", "arrival_s": 0.0, "prompt_tokens": 1, "predicted_output_tokens": 1.0}
+DEVICE = {"id": "g", "slots": 1, "kv_tokens": 1, "step_s": 0.1}
+OBJECTIVE = dict.fromkeys(("throughput", "e2e", "ttft", "qps", "tail_e2e", "tail_ttft"), 1.0) | {
+    "e2e_threshold_s": 9.0,
+    "ttft_threshold_s": 1.0,
+}
+
+
+@pytest.mark.parametrize(
+    ("record", "fields", "name", "values"),
+    [
+        (Request, REQUEST, "id", [""]),
+        (Request, REQUEST, "arrival_s", [math.nan, math.inf]),
+        (Request, REQUEST, "prompt_tokens", [-1]),
+        (Request, REQUEST, "predicted_output_tokens", [0.5, 0, -3, math.nan, math.inf]),
+        (Request, REQUEST, "slo_ttft_s", [0.0, -1.0, math.nan]),
+        (Request, REQUEST, "slo_e2e_s", [0.0, -1.0, math.nan]),
+        (Device, DEVICE, "slots", [0, -1]),
+        (Device, DEVICE, "kv_tokens", [0]),
+        (Device, DEVICE, "block_tokens", [0]),
+        (Device, DEVICE, "step_s", [0.0, -1.0, math.nan, math.inf]),
+        (Device, DEVICE, "prefill_tokens_per_s", [0.0, -1.0, math.nan]),
+        (Objective, OBJECTIVE, "e2e", [-1.0, math.nan, math.inf]),
+        (Objective, OBJECTIVE, "ttft_threshold_s", [0.0, -1.0, math.nan]),
+        (Objective, OBJECTIVE, "e2e_threshold_s", [0.0]),
+    ],
+)
+def test_values_outside_their_domain_are_refused_by_name(record, fields, name, values):
+    record(**fields)
+    for value in values:
+        with pytest.raises(RequestError) as caught:
+            record(**{**fields, name: value})
+        assert (name in str(caught.value)) or record is Objective
+        assert "expected" in str(caught.value) or "must be" in str(caught.value)
+
+
+def test_weights_that_are_all_zero_are_refused():
+    with pytest.raises(RequestError, match="all zero"):
+        Objective(0, 0, 0, 0, 0, 0, 9.0, 1.0)
+
+
+def test_weights_are_in_the_order_of_the_paper():
+    assert Objective(1, 2, 3, 4, 5, 6, 9.0, 1.0).weights == (1, 2, 3, 4, 5, 6)
+
+
+def test_records_are_frozen():
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        Request(**REQUEST).prompt_tokens = 3
+
+
+def test_keys_name_request_and_attempt():
+    request = Request(**REQUEST, stage=Stage.DECODE)
+    assert request.key == RequestKey("r", Stage.DECODE)
+    assert AssignmentKey("r", Stage.DECODE, "g", 2, 1).request_key == request.key
+
+
+@pytest.mark.parametrize(
+    ("models", "stages", "model", "stage", "runs"),
+    [
+        ((), Stage, "", Stage.MIXED, True),
+        ((), Stage, "m", Stage.MIXED, True),
+        (("m",), Stage, "", Stage.DECODE, True),
+        (("m",), Stage, "m", Stage.DECODE, True),
+        (("m",), Stage, "n", Stage.DECODE, False),
+        (("m",), (Stage.PREFILL,), "m", Stage.DECODE, False),
+        ((), (Stage.PREFILL,), "", Stage.PREFILL, True),
+    ],
+)
+def test_a_device_runs_its_models_and_stages(models, stages, model, stage, runs):
+    device = Device(**DEVICE, models=frozenset(models), stages=frozenset(stages))
+    assert device.can_run(Request(**REQUEST, model=model, stage=stage)) == runs
