@@ -121,6 +121,8 @@ def policy_starts(instance, policy, seed):
 
 def check_against_policies(seed):
     instance = tiny(seed)
+    if not fits_somewhere(instance):
+        return  # the simulated engine ends such a request early
     bounds = {metric: hindsight_bound(instance, metric, grid_periods=2).bound for metric in Metric}
     for policy in (HOLDING[seed % len(HOLDING)], AT_ONCE[seed % len(AT_ONCE)]):
         start = policy_starts(instance, policy, seed)

@@ -2,7 +2,8 @@
 
 Prices are updated from recorded columns, every waiting request is weighed against them on every device, and margins
 above 0 are admitted greedily. Settings switch what the paper leaves open. Beyond the horizon T the paper says nothing:
-what still waits then starts in order of arrival.
+what still waits then starts in order of arrival. Until then a request whose reward has fallen to 0 waits; shedding
+(`core.policies.shedding`, off by default as in the paper) rejects it instead.
 
 Notation
     symbol     meaning                                                        shape          paper (Sections 2, 3)
@@ -32,6 +33,7 @@ from olp_ray.core.paper_prices import Column, PaperPrices
 from olp_ray.core.policies.base import PolicyStep, View
 from olp_ray.core.policies.central import check_version
 from olp_ray.core.policies.settings import PolicySettings
+from olp_ray.core.policies.shedding import expiry_s, refuse_expired
 from olp_ray.core.reward import thresholds
 from olp_ray.core.types import Assign, Objective
 
@@ -46,6 +48,7 @@ class OnlineLPPaper:
     def __init__(self, settings: PolicySettings) -> None:
         self._settings = settings.paper_lp
         self._prefill_ahead_s = settings.online_lp.prefill_ahead_s
+        self._sheds = settings.online_lp.shed
         self._objective = settings.objective
         self._arrivals = ArrivalHistory(1, self._settings.rate_window)
         self._slots = math.floor(self._settings.horizon_s / self._settings.slot_s + _EDGE) + 1
@@ -76,15 +79,19 @@ class OnlineLPPaper:
         if begins:
             self._update(view, now_s, slot, largest, rng)  # line 7
         margin = self._margin(view, reward, columns, largest)  # line 8
+        shed = expiry_s(view, self._objective) <= now_s if self._sheds else np.zeros(len(margin), dtype=bool)
+        margin[shed] = -np.inf
         if begins and self._settings.recording != "admitted":
             self._record_best(margin, columns)  # line 9
         placed = self._admit(view, forecast, margin)  # lines 10-16
         if self._settings.recording == "admitted":
             devices = len(view.ledger.devices)
             self._prices.record(columns[[i * devices + g for i, g in placed]])
-        decisions = tuple(view.assign(i, g) for i, g in placed)
-        left = len(decisions) < len(view.waiting)
-        return PolicyStep(decisions, next_wake_s=(slot + 1) * self._settings.slot_s if left else math.inf)
+        refused = [refuse_expired(view, int(i), self._objective) for i in np.flatnonzero(shed)]
+        started = [view.assign(i, g) for i, g in placed]
+        left = len(refused) + len(started) < len(view.waiting)
+        wake_s = (slot + 1) * self._settings.slot_s if left else math.inf
+        return PolicyStep((*refused, *started), next_wake_s=wake_s)
 
     def reconfigure(self, objective: Objective) -> None:
         """Recorded rewards are of the old objective: the history begins anew."""

@@ -17,7 +17,7 @@ from olp_ray.core.exact_prices import solve_packing
 from olp_ray.core.paper_prices import Column
 from olp_ray.core.policies.online_lp_paper import fixed_horizon_reward, normalised
 from olp_ray.core.router import Router
-from olp_ray.core.types import Arrived, Assign, Device, Finished, Objective, Reconfigure, Request, Started
+from olp_ray.core.types import Arrived, Assign, Device, Finished, Objective, Reconfigure, Reject, Request, Started
 from olp_ray.sim import simulate
 from olp_ray.workload import SimRequest
 
@@ -28,8 +28,8 @@ BALANCED = Objective(0.01, 0.5, 0.3, 1.0, 2.0, 3.0, 30.0, 10.0)
 
 @pytest.fixture(scope="module")
 def route(make_settings, limits):
-    def build(devices, objective=BALANCED, seed=0, **switches):
-        plain = make_settings(objective)
+    def build(devices, objective=BALANCED, seed=0, shed=False, **switches):
+        plain = make_settings(objective, shed=shed)
         paper = dataclasses.replace(plain.paper_lp, **{"horizon_s": float(T), "learning_rate": 0.01, **switches})
         return Router(devices, "online_lp_paper", dataclasses.replace(plain, paper_lp=paper), limits, seed)
 
@@ -244,6 +244,18 @@ def test_after_the_horizon_what_waits_starts_in_order_of_arrival(route):
     step = router.handle(T + 1.0, [Finished(running, 1), Arrived(Request("c", T + 1.0, 10, 1.0))])
     waiting = {"a", "b"} - {running.request_id}
     assert {d.request.id for d in step.decisions} == waiting
+
+
+@pytest.mark.parametrize("shed", [True, False])
+def test_a_late_request_worth_nothing_waits_or_is_shed(shed, route):
+    deadlines = Objective(0, 0, 0, 0, 1.0, 1.0, 30.0, 10.0)
+    router = route([Device("g0", 1, 1000, 1.0)], deadlines, shed=shed)
+    router.handle(1.0, [Arrived(Request("a", 1.0, 10, 5.0)), Arrived(Request("b", 1.0, 10, 15.0))])
+    (running,) = (key for key, _ in router.ledger)
+    assert (running.request_id, router.handle(15.0, []).decisions) == ("a", ())
+    step = router.handle(16.0, [Finished(running, 15)])  # b: 1 + 30 - 15 is its last useful start
+    assert [d.request.id for d in step.decisions] == (["b"] if shed else [])
+    assert [type(d) for d in step.decisions] == ([Reject] if shed else [])
 
 
 def test_restored_router_goes_on_the_same_and_a_new_objective_forgets(route):
