@@ -123,3 +123,14 @@ def test_ties_go_round(rotation):
     )
     first = [(rotation + k) % 3 for k in range(3)]
     assert [g for _, g in done.placed] == first * 2
+
+
+@pytest.mark.parametrize(("steps", "starts"), [(20, True), (21, False)])
+def test_a_reserved_device_takes_only_what_ends_in_time(steps, starts):
+    """The first candidate needs the whole device, free in 20 steps; the second would fit beside its resident now."""
+    plans = [Plan(4, 100, [(30, 20)])]
+    prompts, lengths = np.array([85.0, 5.0]), np.array([10.0, steps])
+    candidates = plain_candidates(np.arange(2), prompts, lengths, np.ones((1, 2), dtype=bool), may_reserve=True)
+    done = admit_in_order(forecast_of(plans), candidates, 0, reservations=1)
+    assert done.reserved == {0: (0, 20.0)}
+    assert done.placed == [(1, 0)] * starts
