@@ -19,6 +19,7 @@ from olp_ray.core.priced_router import PricedRouter
 from olp_ray.core.prices import InlinePricer, Pricer
 from olp_ray.core.router import Router
 from olp_ray.core.types import Device, Event
+from olp_ray.runtime.background import background
 from olp_ray.runtime.clock import LiveClock
 from olp_ray.runtime.live_router import LiveRouter
 from olp_ray.runtime.messages import Answer, Report, Submission
@@ -144,7 +145,7 @@ class Coordinator:
     def _running(self) -> LiveRouter:
         """The router, its loops started by the first call in this process."""
         if not self._tasks:
-            self._tasks = [asyncio.ensure_future(self._live.run()), asyncio.ensure_future(self._keep_snapshots())]
+            self._tasks = [background(self._live.run()), background(self._keep_snapshots())]
         return self._live
 
     async def _keep_snapshots(self) -> None:

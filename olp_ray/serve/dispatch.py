@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Coroutine, Mapping
 from typing import Any
 
 from ray.exceptions import RayError
@@ -25,6 +25,7 @@ from olp_ray.core.types import (
     RequestKey,
 )
 from olp_ray.errors import RuntimeShellError
+from olp_ray.runtime.background import background
 from olp_ray.runtime.client import IngressLine, Reporter, deliver
 from olp_ray.runtime.messages import Answer, InFlight, Refused, Report, Submission
 from olp_ray.serve.engines.emulated import Tokens, Work
@@ -76,6 +77,7 @@ class Dispatcher:
 
     def __init__(self, ingress_id: str, coordinator: Any, engines: Mapping[str, Any]) -> None:
         self._ingress_id = ingress_id
+        self._coordinator = coordinator
         self._engines = engines
         self._tickets: dict[RequestKey, Ticket] = {}
         self._to_start: dict[str, list[Work]] = {}
@@ -166,8 +168,9 @@ class Dispatcher:
             _log.info("engine %s is gone and %s with it", key.device_id, key.request_id)
 
     async def _follow(self, engine: Any) -> None:
-        """Read the engine's tokens; when it breaks off, say so and wait for its next process."""
+        """Read the engine's tokens; when it breaks off, its device is lost until it announces itself again."""
         while True:
+            await deliver(engine.forget.remote, self._ingress_id)
             device: Device = await deliver(engine.announce.remote)
             stream = engine.tokens.options(num_returns="streaming").remote(self._ingress_id)
             try:
@@ -176,14 +179,14 @@ class Dispatcher:
                         self._receive(tokens)
             except RayError as error:
                 _log.warning("engine %s broke off: %s", device.id, type(error).__name__)
-            self._reporter.report(DeviceLost(device.id, device.incarnation))
+            await deliver(self._coordinator.report.remote, [DeviceLost(device.id, device.incarnation)])
 
     def _receive(self, tokens: Tokens) -> None:
         ticket = self._tickets.get(tokens.key.request_key)
         if ticket is not None and ticket.assignment is not None and ticket.assignment.key == tokens.key:
             ticket.push(tokens)
 
-    def _spawn(self, call: Any) -> None:
-        task = asyncio.ensure_future(call)
+    def _spawn(self, call: Coroutine[Any, Any, None]) -> None:
+        task = background(call)
         self._calls.add(task)
         task.add_done_callback(self._calls.discard)

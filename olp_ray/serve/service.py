@@ -14,6 +14,7 @@ from fastapi.responses import JSONResponse, PlainTextResponse, Response, Streami
 
 from olp_ray.core.types import Assign, Reject, Request
 from olp_ray.errors import RequestError, RuntimeShellError
+from olp_ray.runtime.background import background
 from olp_ray.runtime.metrics import MetricSet, render
 from olp_ray.serve import openai_api as api
 from olp_ray.serve.dispatch import Dispatcher, Ticket
@@ -166,7 +167,7 @@ class OpenAIService:
     def _carrying(self) -> asyncio.Task[None]:
         """The dispatcher's task, started by the first call. Raises `ApiError` when it ended."""
         if self._carrier is None:
-            self._carrier = asyncio.ensure_future(self._dispatcher.run())
+            self._carrier = background(self._dispatcher.run())
         if self._carrier.done():
             raise api.unavailable(f"the coordinator is gone: {self._carrier.exception()}", "router_gone")
         return self._carrier

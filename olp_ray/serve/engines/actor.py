@@ -6,11 +6,11 @@ import asyncio
 import dataclasses
 import time
 from collections.abc import AsyncIterator, Sequence
-from typing import Any
 
 import ray
 
 from olp_ray.core.types import AssignmentKey, Device
+from olp_ray.runtime.background import background
 from olp_ray.runtime.client import Reporter, deliver
 from olp_ray.serve.engines.emulated import EmulatedEngine, Tokens, Work
 from olp_ray.sim.engine import EngineSpec
@@ -27,7 +27,7 @@ class EngineActor:
         self._coordinator = ray.get_actor(coordinator_name)
         self._reporter = Reporter(self._coordinator)
         self._engine = EmulatedEngine(spec, time.monotonic, self._reporter.report, chunk_interval_s, progress_s)
-        self._tasks: list[asyncio.Future[Any]] = []
+        self._tasks: list[asyncio.Task[None]] = []
 
     async def announce(self) -> Device:
         """Tell the coordinator that this process is there; the device as it is known from now on."""
@@ -43,6 +43,10 @@ class EngineActor:
         """Let go of these."""
         self._running().abort(keys)
 
+    async def forget(self, ingress_id: str) -> None:
+        """Let go of everything of an ingress."""
+        self._running().forget(ingress_id)
+
     async def tokens(self, ingress_id: str) -> AsyncIterator[list[Tokens]]:
         """The one long-lived stream to an ingress."""
         async for batch in self._running().outbox.stream(ingress_id):
@@ -54,5 +58,5 @@ class EngineActor:
 
     def _running(self) -> EmulatedEngine:
         if not self._tasks:
-            self._tasks = [asyncio.ensure_future(self._engine.run()), asyncio.ensure_future(self._reporter.run())]
+            self._tasks = [background(self._engine.run()), background(self._reporter.run())]
         return self._engine
