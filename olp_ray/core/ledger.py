@@ -196,8 +196,13 @@ class Ledger:
         self._place[key] = (g, column)
 
     def start(self, key: AssignmentKey, now_s: float) -> None:
-        """The engine took it into its batch; it decodes once the prompts before it and its own are prefilled."""
+        """The engine took it into its batch; it decodes once the prompts before it and its own are prefilled.
+
+        Told again of a request that runs, it changes nothing.
+        """
         g, column = self._find(key)
+        if self._data[STARTED, g, column]:
+            return
         self._data[KNOWN_S, g, column] = now_s + self.prefill.backlog(now_s)[g] / self.prefill.rate_tokens_per_s[g]
         self._data[STARTED, g, column] = 1.0
 

@@ -76,7 +76,8 @@ def test_residents_agree_with_plain_records(moves):
             continue
         elif move == "start":
             ledger.start(key, now_s)
-            plain.held[key][2:] = now_s, 1
+            if not plain.held[key][3]:
+                plain.held[key][2:] = now_s, 1
         elif move == "progress":
             ledger.progress([key], np.array([0]), now_s)
             plain.held[key][1:] = 0, now_s, 1
