@@ -251,6 +251,16 @@ class Ledger:
         del self._place[key]
         return self._requests.pop(key)
 
+    def withdraw(self, key: AssignmentKey) -> Request:
+        """Take out a resident that was given up: what was left of its prompt does not have to be prefilled."""
+        g, column = self._find(key)
+        unseen, prompt_tokens = self._data[DECODED, g, column] == 0, float(self._data[PROMPT, g, column])
+        request = self.release(key)
+        if unseen:
+            data = self._data[:, g, : self.count[g]]
+            self.prefill.withdraw(g, prompt_tokens, float(data[PROMPT, data[DECODED] == 0].sum()))
+        return request
+
     def keys_on(self, device_id: str) -> tuple[AssignmentKey, ...]:
         return tuple(self._keys[self.row(device_id)])
 

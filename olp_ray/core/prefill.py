@@ -46,6 +46,11 @@ class PrefillTracker:
         self._at_s[g] = now_s
         self._assigned[g] += tokens
 
+    def withdraw(self, g: int, tokens: float, pending_tokens: float) -> None:
+        """A prompt was given up; pending_tokens is the sum of the prompts without a first token that are left."""
+        self._tokens[g] = min(self._tokens[g], pending_tokens)
+        self._assigned[g] -= tokens
+
     def backlog(self, now_s: float) -> np.ndarray:
         """Q, (G,)."""
         finite = np.isfinite(self.rate_tokens_per_s)

@@ -223,13 +223,13 @@ class Router:
         if entry is not None:
             self.queue.remove(entry.request)
         elif event.request_key in self._attempts:
-            self._release(self._attempts[event.request_key])
+            self._withdraw(self._attempts[event.request_key])
         else:
             self.counters["stale_events"] += 1
 
     def _replica_refused(self, event: ReplicaRefused, now_s: float) -> None:
         if self._is_current(event.key):
-            self._requeue(event.key, self._release(event.key))
+            self._requeue(event.key, self._withdraw(event.key))
 
     def _capacity_changed(self, event: CapacityChanged, now_s: float) -> None:
         self.ledger.schedule_capacity(event.device_id, event.from_s, event.slots, event.kv_tokens)
@@ -275,6 +275,10 @@ class Router:
             return True
         self.counters["stale_events"] += 1
         return False
+
+    def _withdraw(self, key: AssignmentKey) -> Request:
+        del self._attempts[key.request_key]
+        return self.ledger.withdraw(key)
 
     def _release(self, key: AssignmentKey) -> Request:
         del self._attempts[key.request_key]
