@@ -74,7 +74,9 @@ def compare(
             progress=progress,
         )
     print_table(comparison_table(result.runs, sort_by=metric, reference=reference))
-    Console().print("Latencies are of the requests that were served; `SLO met` counts all others as misses.")
+    Console().print(
+        "Latencies are of the requests that were served; `SLO met` counts all others as misses.", soft_wrap=True
+    )
     Console().print(f"Tables are in {out}. Open {result.figures[0]}", soft_wrap=True)
 
 
