@@ -12,8 +12,6 @@ import os
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
-import ray
-
 from olp_ray.config import RouterConfig, RuntimeConfig
 from olp_ray.core.priced_router import PricedRouter
 from olp_ray.core.prices import InlinePricer, Pricer
@@ -21,15 +19,18 @@ from olp_ray.core.router import Router
 from olp_ray.core.types import Device, Event
 from olp_ray.runtime.background import background
 from olp_ray.runtime.clock import LiveClock
+from olp_ray.runtime.export import RayExporter
 from olp_ray.runtime.live_router import LiveRouter
 from olp_ray.runtime.messages import Answer, Report, Submission
 from olp_ray.runtime.metrics import MetricSet
+from olp_ray.runtime.names import find_actor
 from olp_ray.runtime.observe import observe
 from olp_ray.runtime.ray_pricer import RayPricer
 from olp_ray.runtime.shard_pool import ShardPool
 
 _log = logging.getLogger(__name__)
 _KEEPER_TIMEOUT_S = 30.0
+_EXPORT_S = 5.0
 _GRACE_S = 10.0  # an ingress that does not report to a restarted coordinator within this has left
 
 
@@ -64,7 +65,7 @@ class Coordinator:
     ) -> None:
         self._runtime = runtime
         self._shards = (shards, shards_reason)
-        self._keeper = ray.get_actor(keeper_name)  # a handle among the arguments would make restarts fail
+        self._keeper = find_actor(keeper_name)  # a handle among the arguments would make restarts fail
         state = self._keeper.get.remote().future().result(_KEEPER_TIMEOUT_S)
         self._restarts = 0 if state is None else state["restarts"] + 1
         self._clock = LiveClock(None if state is None else state["epoch_s"])
@@ -145,7 +146,8 @@ class Coordinator:
     def _running(self) -> LiveRouter:
         """The router, its loops started by the first call in this process."""
         if not self._tasks:
-            self._tasks = [background(self._live.run()), background(self._keep_snapshots())]
+            loops = (self._live.run(), self._keep_snapshots(), self._export_metrics())
+            self._tasks = [background(loop) for loop in loops]
         return self._live
 
     async def _keep_snapshots(self) -> None:
@@ -157,3 +159,9 @@ class Coordinator:
             except Exception as error:  # the next one is tried
                 self._live.errors[type(error).__name__] += 1
                 _log.exception("snapshot failed")
+
+    async def _export_metrics(self) -> None:
+        exporter = RayExporter()
+        while True:
+            await asyncio.sleep(_EXPORT_S)
+            exporter.export(observe(self._live, self._core, self._pricer))

@@ -91,12 +91,22 @@ class LiveRouter:
         self.tick()
         self._awake.set()
 
+    def _device_gone(self, lost: DeviceLost) -> None:
+        ledger = self._priced.router.ledger
+        if lost.device_id in ledger and ledger.devices[ledger.row(lost.device_id)].incarnation == lost.incarnation:
+            self._inbox.append(lost)
+
     def hello(self, ingress_id: str, report: Report) -> None:
         """Make what we know of this ingress's requests agree with what it has.
 
         Assignments made after the last snapshot are carried as external load until they are over; decisions that got
         lost are sent again; what the ingress has no longer is cancelled.
         """
+        for lost in report.lost:
+            self._device_gone(lost)
+        for device in report.devices:
+            self.device_up(device)
+        self.tick()
         self.outbox.take(ingress_id)  # what was not read counts as lost
         held = [(self._priced.router.where(waiting.request.key), waiting.request) for waiting in report.waiting]
         for key, request in held:
@@ -274,4 +284,4 @@ class LiveRouter:
     def _give_up_unheard(self, now_s: float) -> None:
         for ingress_id in [ingress_id for ingress_id, until_s in self._unheard.items() if now_s >= until_s]:
             del self._unheard[ingress_id]
-            self._let_go(ingress_id, Report((), ()))
+            self._let_go(ingress_id, Report())

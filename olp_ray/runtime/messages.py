@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from olp_ray.core.types import Assign, AssignmentKey, Reject, Request, RequestKey
+from olp_ray.core.types import Assign, AssignmentKey, Device, DeviceLost, Reject, Request, RequestKey
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,10 +34,15 @@ class InFlight:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Everything that one ingress has going; sent when it meets a coordinator that it does not know yet."""
+    """Everything that one ingress has going; sent when it meets a coordinator that it does not know yet.
 
-    waiting: tuple[Submission, ...]
-    in_flight: tuple[InFlight, ...]
+    devices are those that it knows to be up, lost those that broke off and are not back.
+    """
+
+    waiting: tuple[Submission, ...] = ()
+    in_flight: tuple[InFlight, ...] = ()
+    devices: tuple[Device, ...] = ()
+    lost: tuple[DeviceLost, ...] = ()
 
 
 Answer = Assign | Reject | Refused

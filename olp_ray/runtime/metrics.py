@@ -7,6 +7,7 @@ Version 1. A name, a unit or a label here may be added, never changed. Labels on
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
@@ -39,7 +40,7 @@ METRICS: dict[str, Metric] = {
     "olp_ray_errors_total": Metric("counter", "Errors in the coordinator.", ("type",)),
     "olp_ray_price_updates_total": Metric("counter", "Price updates sent to shards."),
     "olp_ray_price_updates_skipped_total": Metric("counter", "Updates that a shard missed.", ("shard",)),
-    "olp_ray_price_lag_updates": Metric("gauge", "Updates since a device's prices were renewed.", ("device",)),
+    "olp_ray_price_lag_updates": Metric("gauge", "Updates since a shard's prices were renewed.", ("shard",)),
     "olp_ray_shard_rebuilds_total": Metric("counter", "Times that a shard got its block anew."),
     "olp_ray_shard_replacements_total": Metric("counter", "Shard processes replaced because they were silent."),
     "olp_ray_coordinator_restarts_total": Metric("counter", "Starts of the coordinator from a snapshot."),
@@ -54,10 +55,15 @@ METRICS: dict[str, Metric] = {
 
 @dataclass(slots=True)
 class Distribution:
-    """Counts per bucket (one more than bounds), sum and number."""
+    """Counts per bucket (one more than bounds) and sum; fresh are values that no exporter took yet."""
 
     counts: list[int]
     total: float = 0.0
+    fresh: deque[float] = field(default_factory=lambda: deque(maxlen=10_000))
+
+    def take_fresh(self) -> list[float]:
+        """Values since the last call."""
+        return [self.fresh.popleft() for _ in range(len(self.fresh))]
 
 
 @dataclass(slots=True)
@@ -86,6 +92,7 @@ class MetricSet:
         found = self.distributions.setdefault(name, Distribution([0] * (len(bounds) + 1)))
         found.counts[bisect_left(bounds, value)] += 1
         found.total += value
+        found.fresh.append(value)
 
 
 def render(sets: Iterable[MetricSet]) -> str:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from olp_ray.core.prices import Pricer
+from olp_ray.core.policies.online_lp import OnlineLP
+from olp_ray.core.policies.price_updates import PriceUpdates
+from olp_ray.core.prices import KV_PRICE, SLOT_PRICE, Pricer
 from olp_ray.core.router import Router
 from olp_ray.runtime.live_router import LiveRouter
 from olp_ray.runtime.metrics import MetricSet
 from olp_ray.runtime.ray_pricer import RayPricer
+
+MOST_DEVICES = 64  # series by device are kept for this many, so that their number is bounded
 
 
 def observe(live: LiveRouter, router: Router, pricer: Pricer) -> MetricSet:
@@ -15,8 +19,10 @@ def observe(live: LiveRouter, router: Router, pricer: Pricer) -> MetricSet:
     values.set("olp_ray_queue_length", len(router.queue))
     for name in ("olp_ray_residents", "olp_ray_shadow_price"):
         values.drop(name)
-    for g, device in enumerate(router.ledger.devices):
+    for g, device in enumerate(router.ledger.devices[:MOST_DEVICES]):
         values.set("olp_ray_residents", float(router.ledger.count[g]), device.id)
+    if isinstance(router.policy, OnlineLP):
+        _observe_prices(values, router.policy.prices)
     for counter, name in _COUNTERS.items():
         values.set(name, float(router.counters[counter]))
     for error, count in live.errors.items():
@@ -26,6 +32,12 @@ def observe(live: LiveRouter, router: Router, pricer: Pricer) -> MetricSet:
     return values
 
 
+def _observe_prices(values: MetricSet, prices: PriceUpdates) -> None:
+    for g, device_id in enumerate(prices.device_ids[:MOST_DEVICES]):
+        values.set("olp_ray_shadow_price", float(prices.tables[g, SLOT_PRICE, 0]), device_id, "slot")
+        values.set("olp_ray_shadow_price", float(prices.tables[g, KV_PRICE, 0]), device_id, "kv_token")
+
+
 def _observe_shards(values: MetricSet, pricer: RayPricer) -> None:
     status = pricer.status()
     values.set("olp_ray_price_updates_total", float(status.updates))
@@ -33,6 +45,8 @@ def _observe_shards(values: MetricSet, pricer: RayPricer) -> None:
     values.set("olp_ray_shard_replacements_total", float(status.replaced))
     for shard, missed in status.missed.items():
         values.set("olp_ray_price_updates_skipped_total", float(missed), str(shard))
+    for shard, lag in status.lag.items():
+        values.set("olp_ray_price_lag_updates", float(lag), str(shard))
     for error, count in status.errors.items():
         values.set("olp_ray_errors_total", float(count), error)
     for rounds_s in pricer.take_round_times():

@@ -53,10 +53,14 @@ class Update:
 
 @dataclass(frozen=True, slots=True)
 class PricerStatus:
-    """Counts since the start. missed is by block, errors by type; rounds_s is how long the last update took."""
+    """Counts since the start. missed and lag (updates since the last tables) are by block, errors by type.
+
+    rounds_s is how long the last update took.
+    """
 
     updates: int
     missed: dict[int, int]
+    lag: dict[int, int]
     errors: dict[str, int]
     rebuilt: int
     replaced: int

@@ -44,6 +44,8 @@ class RayPricer:
         self._lock = threading.Lock()
         self._counts: Counter[str] = Counter()
         self._missed: Counter[int] = Counter()
+        self._taken: dict[int, int] = {}  # last update of each block whose tables were taken
+        self._update_id = -1
         self._errors: Counter[str] = Counter()
         self._rounds_s = 0.0
         self._round_times: deque[float] = deque(maxlen=10_000)
@@ -92,10 +94,16 @@ class RayPricer:
 
     def status(self) -> PricerStatus:
         counts = self._counts
+        lag = {block: self._update_id - taken for block, taken in self._taken.items()}
         return PricerStatus(
-            counts["updates"], dict(self._missed), dict(self._errors), counts["rebuilt"], counts["replaced"],
+            counts["updates"],
+            dict(self._missed),
+            lag,
+            dict(self._errors),
+            counts["rebuilt"],
+            counts["replaced"],
             self._rounds_s,
-        )  # fmt: skip
+        )
 
     def take_round_times(self) -> list[float]:
         """Seconds that each update since the last call took."""
@@ -112,9 +120,11 @@ class RayPricer:
 
     def _settle(self, update: Update) -> None:
         """Remember the prices that the router now takes; count the blocks that missed."""
+        self._update_id = update.work.update_id
         for block, home in enumerate(update.homes):
             tables = update.tables.get(block)
             if tables is not None:
+                self._taken[block] = self._update_id
                 taken = Home(home.layout, home.device_indices, tables[:, :2, :-1], update.work.next_grid)
                 self._homes[block] = taken
                 continue

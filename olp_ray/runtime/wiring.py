@@ -17,6 +17,7 @@ from olp_ray.core.priced_router import PricedRouter
 from olp_ray.core.types import Device
 from olp_ray.errors import ConfigError
 from olp_ray.runtime.coordinator import Coordinator, SnapshotKeeper
+from olp_ray.runtime.names import NAMESPACE, find_actor
 from olp_ray.runtime.ray_pricer import RayPricer
 from olp_ray.runtime.shard_pool import ShardPool
 
@@ -76,6 +77,7 @@ def start_coordinator(
     _log.info("price shards: %d (%s)", shards, reason)
     options: dict[str, Any] = {
         "num_cpus": 0,
+        "namespace": NAMESPACE,
         "get_if_exists": True,
         "lifetime": "detached" if runtime.detached else None,
         "max_restarts": -1,
@@ -87,6 +89,12 @@ def start_coordinator(
     actor: Any = ray.remote(Coordinator).options(name=name, max_concurrency=10_000, **options)
     handle = actor.remote(list(devices), router_config, runtime, shards, reason, seed, keeper_name)
     return RunningCoordinator(handle, keeper)
+
+
+def coordinator_status(name: str) -> dict[str, Any]:
+    """What the running coordinator of this name says of itself. Raises `RuntimeShellError` when there is none."""
+    status: dict[str, Any] = ray.get(find_actor(name).status.remote())
+    return status
 
 
 def start_local_ray(**options: Any) -> None:

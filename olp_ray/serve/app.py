@@ -13,6 +13,7 @@ from ray import serve
 from olp_ray.config.serve import ServeConfig
 from olp_ray.core.types import Device
 from olp_ray.errors import ConfigError
+from olp_ray.runtime.names import NAMESPACE
 from olp_ray.runtime.wiring import RunningCoordinator, start_coordinator, start_local_ray
 from olp_ray.serve.engines.actor import EngineActor
 from olp_ray.serve.ingress import Ingress
@@ -94,7 +95,11 @@ def _start_engines(config: ServeConfig, devices: list[Device]) -> dict[str, Any]
     engines = {}
     for device, entry in zip(devices, config.fleet.expand(), strict=True):
         actor: Any = ray.remote(EngineActor).options(
-            name=_engine_name(config, device.id), num_cpus=0, max_restarts=-1, max_concurrency=10_000
+            name=_engine_name(config, device.id),
+            namespace=NAMESPACE,
+            num_cpus=0,
+            max_restarts=-1,
+            max_concurrency=10_000,
         )
         spec = engine_spec(entry, "timed")
         name = config.runtime.coordinator_name

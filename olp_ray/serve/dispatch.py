@@ -79,6 +79,8 @@ class Dispatcher:
         self._ingress_id = ingress_id
         self._coordinator = coordinator
         self._engines = engines
+        self._devices: dict[str, Device] = {}
+        self._lost: dict[str, DeviceLost] = {}
         self._tickets: dict[RequestKey, Ticket] = {}
         self._to_start: dict[str, list[Work]] = {}
         self._line = IngressLine(coordinator, ingress_id, self._take, self._report)
@@ -128,10 +130,6 @@ class Dispatcher:
         if ticket.assignment is not None and ticket.assignment.key == assign.key:
             return
         ticket.assignment = assign
-        if ticket.received_tokens:
-            self._reporter.report(Cancelled(assign.key.request_key))
-            ticket.fail(RuntimeShellError("the engine was lost after the first token"))
-            return
         if not self._to_start:
             asyncio.get_running_loop().call_soon(self._start)
         work = Work(assign.key, ticket.request.prompt_tokens, ticket.output_tokens)
@@ -143,6 +141,8 @@ class Dispatcher:
         return Report(
             tuple(Submission(t.request, now_s - t.came_s) for t in tickets if t.assignment is None),
             tuple(InFlight(t.assignment.key, t.request) for t in tickets if t.assignment is not None),
+            tuple(self._devices.values()),
+            tuple(self._lost.values()),
         )
 
     # -- engines -------------------------------------------------------------------------------------------------
@@ -172,6 +172,8 @@ class Dispatcher:
         while True:
             await deliver(engine.forget.remote, self._ingress_id)
             device: Device = await deliver(engine.announce.remote)
+            self._devices[device.id] = device
+            self._lost.pop(device.id, None)
             stream = engine.tokens.options(num_returns="streaming").remote(self._ingress_id)
             try:
                 async for reference in stream:
@@ -179,7 +181,21 @@ class Dispatcher:
                         self._receive(tokens)
             except RayError as error:
                 _log.warning("engine %s broke off: %s", device.id, type(error).__name__)
-            await deliver(self._coordinator.report.remote, [DeviceLost(device.id, device.incarnation)])
+            del self._devices[device.id]
+            self._lost[device.id] = DeviceLost(device.id, device.incarnation)
+            self._orphan(device)
+            await deliver(self._coordinator.report.remote, [self._lost[device.id]])
+
+    def _orphan(self, device: Device) -> None:
+        """Requests on a lost device wait again, unless their client already has tokens."""
+        for ticket in self._tickets.values():
+            if ticket.over or ticket.assignment is None or ticket.assignment.key.device_id != device.id:
+                continue
+            if ticket.received_tokens:
+                self._reporter.report(Cancelled(ticket.request.key))
+                ticket.fail(RuntimeShellError("the engine was lost after the first token"))
+            else:
+                ticket.assignment = None
 
     def _receive(self, tokens: Tokens) -> None:
         ticket = self._tickets.get(tokens.key.request_key)

@@ -16,6 +16,7 @@ from olp_ray.core.types import Assign, Reject, Request
 from olp_ray.errors import RequestError, RuntimeShellError
 from olp_ray.runtime.background import background
 from olp_ray.runtime.metrics import MetricSet, render
+from olp_ray.runtime.names import find_actor
 from olp_ray.serve import openai_api as api
 from olp_ray.serve.dispatch import Dispatcher, Ticket
 from olp_ray.serve.lengths import OutputLengths
@@ -29,8 +30,8 @@ class OpenAIService:
     def __init__(
         self, coordinator_name: str, engine_names: Mapping[str, str], models: Sequence[str], lengths: OutputLengths
     ) -> None:
-        self._coordinator = ray.get_actor(coordinator_name)
-        engines = {device_id: ray.get_actor(name) for device_id, name in engine_names.items()}
+        self._coordinator = find_actor(coordinator_name)
+        engines = {device_id: find_actor(name) for device_id, name in engine_names.items()}
         self._dispatcher = Dispatcher(f"ingress-{uuid.uuid4().hex[:8]}", self._coordinator, engines)
         self._models = list(models)
         self._lengths = lengths

@@ -1,4 +1,5 @@
 import asyncio
+import dataclasses
 
 import numpy as np
 import pytest
@@ -20,8 +21,6 @@ from olp_ray.core.types import (
 from olp_ray.errors import RuntimeShellError, SnapshotError
 from olp_ray.runtime.live_router import LiveRouter
 from olp_ray.runtime.messages import InFlight, Refused, Report, Submission
-
-NOTHING = Report((), ())
 
 
 class Bench:
@@ -228,3 +227,32 @@ class TestRestart:
     def test_a_snapshot_of_another_version_is_refused(self):
         with pytest.raises(SnapshotError, match="version 9; expected 1"):
             Bench().live.restore({"version": 9}, 1.0)
+
+    def test_devices_lost_and_joined_since_the_snapshot_are_told_again(self):
+        bench = Bench(fleet="2xB1M1000")
+        bench.submit("a", "b")
+        bench.tick()
+        after = Bench(fleet="2xB1M1000")
+        after.live.restore(bench.live.snapshot(), grace_s=10.0)
+        old, new = bench.priced.router.ledger.devices
+        waiting = tuple(Submission(request(name), 0.0) for name in "ab")
+        newer = dataclasses.replace(new, incarnation=5)
+        after.live.hello("i", Report(waiting, (), (newer,), (DeviceLost(old.id, 0),)))
+        [assign] = after.tick()
+        assert (assign.key.device_id, assign.key.incarnation, assign.key.attempt) == (new.id, 5, 1)
+        assert [device.id for device in after.priced.router.ledger.devices] == [new.id]
+
+
+def test_a_newer_process_takes_the_place_of_its_device_and_an_older_one_is_ignored():
+    bench = Bench(fleet="1xB1M1000")
+    bench.submit("a")
+    [first] = bench.tick()
+    [device] = bench.priced.router.ledger.devices
+    bench.live.device_up(dataclasses.replace(device, incarnation=7))
+    [second] = bench.tick()
+    assert (second.request.id, second.key.incarnation, second.key.attempt) == ("a", 7, 1)
+    bench.live.device_up(device)
+    assert bench.priced.router.ledger.devices[0].incarnation == 7
+    bench.live.report([Finished(first.key, 1)])
+    bench.tick()
+    assert bench.priced.router.counters["stale_events"] == 1

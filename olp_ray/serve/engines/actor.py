@@ -12,6 +12,7 @@ import ray
 from olp_ray.core.types import AssignmentKey, Device
 from olp_ray.runtime.background import background
 from olp_ray.runtime.client import Reporter, deliver
+from olp_ray.runtime.names import find_actor
 from olp_ray.serve.engines.emulated import EmulatedEngine, Tokens, Work
 from olp_ray.sim.engine import EngineSpec
 
@@ -24,7 +25,7 @@ class EngineActor:
     ) -> None:
         restarted = ray.get_runtime_context().was_current_actor_reconstructed
         self._device = dataclasses.replace(device, incarnation=int(time.time())) if restarted else device
-        self._coordinator = ray.get_actor(coordinator_name)
+        self._coordinator = find_actor(coordinator_name)
         self._reporter = Reporter(self._coordinator)
         self._engine = EmulatedEngine(spec, time.monotonic, self._reporter.report, chunk_interval_s, progress_s)
         self._tasks: list[asyncio.Task[None]] = []
