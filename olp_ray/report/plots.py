@@ -27,7 +27,9 @@ def plot_latency_cdfs(runs: Mapping[str, str | Path], path: str | Path) -> Path:
             values = np.sort((table[column] - table["arrival_s"]).dropna().to_numpy())
             axis.step(values, np.arange(1, len(values) + 1) / max(1, len(table)), where="post", label=label)
     for axis, name in zip(axes, ("time to first token (s)", "end-to-end latency (s)"), strict=True):
-        axis.set(xlabel=name, ylabel="share of all requests", xscale="log", ylim=(0, 1))
+        positive = any((line.get_xdata() > 0).any() for line in axis.lines)  # in period mode a TTFT is often 0
+        scale = "log" if positive else "linear"
+        axis.set(xlabel=name, ylabel="share of all requests", xscale=scale, ylim=(0, 1))
         axis.grid(alpha=0.3)
     axes[1].legend(loc="lower right", fontsize="small")
     return _save(figure, path)

@@ -34,6 +34,13 @@ def test_cdfs_and_timeline(tmp_path: Path) -> None:
     assert plot_timeline(tmp_path, tmp_path / "timeline.png").stat().st_size > 10_000
 
 
+def test_cdfs_of_requests_that_never_wait(tmp_path: Path) -> None:
+    requests = [SimRequest(Request(f"r{i}", 100.0 * i, 20, 30.0), 30) for i in range(5)]
+    router = build_priced_router(RouterConfig(policy="round_robin"), FLEET, "period", 0)
+    simulate(requests, FLEET, "period", router, update_s=8.0).save(tmp_path)
+    assert plot_latency_cdfs({"a": tmp_path / "requests.parquet"}, tmp_path / "cdf.png").exists()
+
+
 def test_comparison_bars(tmp_path: Path) -> None:
     runs = pd.DataFrame([{"policy": p, "seed": s, **dict.fromkeys(METRICS, 1.0 + s)} for p in "ab" for s in (0, 1)])
     runs.to_parquet(tmp_path / "results.parquet")
