@@ -2,9 +2,10 @@
 
     python -m benchmarks.ray_load [--rates 250,500,1000,2000,3000] [--seconds 10] [--policy online_lp] [--write-page]
 
-The load is open: requests come at their rate whatever the answers do. Capacity is free, so an assignment never waits
-for a slot; engines are imitated by finishing each request after a fixed time. The load's process shares the machine's
-cores with the coordinator. `--soak-minutes` runs one rate for long and prints the coordinator's memory instead.
+The load is open: requests come at their rate whatever the answers do. Capacity is free (short prompts), so an
+assignment never waits for a slot or for prefill; engines are imitated by finishing each request after a fixed time.
+The load's process shares the machine's cores with the coordinator. `--soak-minutes` runs one rate for long and prints
+the coordinator's memory instead.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ class Load:
             for _ in range(int((now - began) * rate) - self._number):
                 self._number += 1
                 name = f"{self._prefix}-{self._number}"
-                request = Request(name, 0.0, int(rng.integers(10, 500)), float(rng.uniform(5, 300)))
+                request = Request(name, 0.0, int(rng.integers(4, 24)), float(rng.uniform(5, 300)))
                 self.sent_s[name] = now
                 self.line.submit(Submission(request, 0.0))
             self._finish(now)
@@ -156,6 +157,7 @@ def rows(results: list[Measured]) -> list[dict[str, str]]:
 @click.option("--write-page", is_flag=True, help="Write the table into docs/results.md.")
 def main(rates: str, seconds: float, policy: str, shards: int, soak_minutes: float, write_page: bool) -> None:
     """Measure and print."""
+    busy = os.getloadavg()[0]
     start_local_ray(object_store_memory=200_000_000)
     offered = [float(rate) for rate in rates.split(",")]
     runtime = RuntimeConfig(coordinator_name=f"load-{uuid4().hex[:8]}", shards=shards)
@@ -172,7 +174,8 @@ def main(rates: str, seconds: float, policy: str, shards: int, soak_minutes: flo
         )
         text = (
             f"## Coordinator under load\n\nSubmit to assignment through actor calls, `{policy}` on {FLEET}, "
-            f"{shards} shards, capacity free, {os.cpu_count()} cores shared with the load (`{command}`).\n\n{table}"
+            f"{shards} shards, capacity free, {os.cpu_count()} cores shared with the load, load average before the run "
+            f"{busy:.1f} (`{command}`).\n\n{table}"
         )
         replace_section("ray_load", text)
     ray.kill(running.actor)

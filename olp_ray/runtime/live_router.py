@@ -47,6 +47,7 @@ class LiveRouter:
         self._clock = clock
         self._stall_s = stall_s
         self._inbox: list[Event] = []
+        self._coming: set[RequestKey] = set()  # arrivals in the inbox
         self._owners: dict[RequestKey, str] = {}
         self._orphans = Orphans()
         self._unheard: dict[str, float] = {}  # ingresses of a snapshot that did not report yet, and until when they may
@@ -69,8 +70,9 @@ class LiveRouter:
             if owner != ingress_id:
                 self.outbox.put(ingress_id, Refused(key, "EventError", f"request id {key.request_id!r} is in use"))
                 continue
-            if self._is_known(key) or self._is_coming(key):
+            if self._is_known(key) or key in self._coming:
                 continue
+            self._coming.add(key)
             self._inbox.append(Arrived(dataclasses.replace(submission.request, arrival_s=now_s - submission.waited_s)))
         self._awake.set()
 
@@ -138,6 +140,7 @@ class LiveRouter:
         now_s = self._clock()
         self._give_up_unheard(now_s)
         events, self._inbox = self._inbox, []
+        self._coming.clear()
         over = self._ending(events)
         next_wake_s = self._handle(now_s, events)
         for key in over:
@@ -195,9 +198,6 @@ class LiveRouter:
 
     def _is_known(self, key: RequestKey) -> bool:
         return self._is_here(key) or key in self._orphans
-
-    def _is_coming(self, key: RequestKey) -> bool:
-        return any(isinstance(event, Arrived) and event.request.key == key for event in self._inbox)
 
     def _let_go(self, ingress_id: str, report: Report) -> None:
         """Cancel what this ingress owns here and has no longer."""
