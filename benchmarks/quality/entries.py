@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from olp_ray.config import RouterConfig
+from olp_ray.config.router import PRESETS
 from olp_ray.core.policies import POLICIES
 from olp_ray.errors import ConfigError
 
@@ -49,7 +50,7 @@ ABLATIONS: Mapping[str, Mapping[str, Any]] = {
 
 def ours(variant: str) -> list[str]:
     """Entries of `online_lp` that a variant needs."""
-    presets = [ALWAYS, *(claim.preset for claim in CLAIMS if claim.variant == variant)]
+    presets = [ALWAYS, *(claim.preset for claim in CLAIMS if claim.variant == variant and claim.preset in PRESETS)]
     return [f"online_lp:{preset}" for preset in dict.fromkeys(presets)]
 
 

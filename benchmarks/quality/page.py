@@ -131,6 +131,8 @@ def _ablation_rows(runs: pd.DataFrame) -> list[dict[str, str]]:
         full = f"online_lp:{claim.preset}"
         for cell in CELLS:
             here = runs_of(runs, cell, claim.variant)
+            if here.empty:
+                continue
             entries = [
                 full,
                 *(f"{full}+{name}" for name in ABLATIONS),

@@ -75,6 +75,8 @@ def best_baseline(rows: pd.DataFrame, metric: str) -> tuple[str, tuple[str, ...]
 def verdict(runs: pd.DataFrame, cell: str, claim: Claim, entry: str | None = None) -> Verdict | None:
     """Ours against the best baseline on the seeds that both have; None where either was not run."""
     rows = runs_of(runs, cell, claim.variant)
+    if rows.empty:
+        return None
     entry = entry or f"online_lp:{claim.preset}"
     pick, ahead = best_baseline(rows, claim.metric)
     ours = by_seed(rows, entry, claim.metric)

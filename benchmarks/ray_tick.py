@@ -1,0 +1,111 @@
+"""What a price update costs inline and on price shards, by fleet size: where shards begin to win on this machine.
+
+    python -m benchmarks.ray_tick [--quick] [--write-page]
+
+Inline, the whole update stands in the way of admission. On shards, only handing it over and taking tables back does;
+the rounds run beside it and have to be done within the update interval. Wall-clock times.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import NamedTuple
+
+import click
+import numpy as np
+
+from benchmarks.price_works import WorkStream
+from benchmarks.results_page import records_table, replace_section
+from olp_ray.config import RuntimeConfig
+from olp_ray.core.prices import InlinePricer, Pricer
+from olp_ray.runtime.ray_pricer import RayPricer
+from olp_ray.runtime.shard_pool import ShardPool
+from olp_ray.runtime.wiring import start_local_ray
+
+DEVICES = (4, 16, 64, 256, 1024)
+SHARDS = (1, 2, 4, 8)
+HOLD_GOAL_MS = 10.0  # of the way from submit to assignment
+BUCKETS, SAMPLES = 128, 128  # as the default policy has them: 64 from history and 64 that wait
+
+
+class Cost(NamedTuple):
+    """Medians in ms: until the tables are there, and of that, how long the router's thread was held."""
+
+    update_ms: float
+    held_ms: float
+
+
+def measure(pricer: Pricer, devices: int, updates: int, idle_s: float) -> Cost:
+    """The router's thread does nothing for idle_s between handing over and taking back, so rounds can be done."""
+    stream = WorkStream(devices, BUCKETS, SAMPLES)
+    held, total = [], []
+    for _ in range(updates + 1):
+        work = stream.next()
+        began = time.perf_counter()
+        pricer.submit(work)
+        handed_over = time.perf_counter() - began
+        time.sleep(idle_s)
+        back = time.perf_counter()
+        stream.took(pricer.collect())
+        held.append(handed_over + time.perf_counter() - back)
+        total.append(pricer.status().rounds_s if isinstance(pricer, RayPricer) else handed_over)
+    return Cost(1e3 * float(np.median(total[1:])), 1e3 * float(np.median(held[1:])))
+
+
+def on_shards(shards: int, devices: int, updates: int, expected_s: float) -> Cost:
+    pricer = RayPricer(ShardPool(shards, RuntimeConfig()))
+    try:
+        return measure(pricer, devices, updates, idle_s=2 * expected_s + 0.05)
+    finally:
+        pricer.close()
+
+
+def crossover(rows: list[dict[str, float]]) -> str:
+    """In words: where shards finish sooner than inline, and where inline holds admission beyond the goal."""
+    sooner = [row["devices"] for row in rows if min(row[f"{n} shards"] for n in SHARDS) < row["inline"]]
+    over = [row["devices"] for row in rows if row["inline"] > HOLD_GOAL_MS]
+    return (
+        f"shards finish sooner than inline at {_sizes(sooner)}; "
+        f"inline holds admission for more than {HOLD_GOAL_MS:g} ms at {_sizes(over)}, which is what `auto` avoids"
+    )
+
+
+def _sizes(devices: list[float]) -> str:
+    return "no size" if not devices else ", ".join(f"{size:g}" for size in devices) + " devices"
+
+
+@click.command()
+@click.option("--quick", is_flag=True, help="Fewer sizes and updates.")
+@click.option("--write-page", is_flag=True, help="Write the table into docs/results.md.")
+def main(quick: bool, write_page: bool) -> None:
+    """Measure and print."""
+    busy = os.getloadavg()[0]
+    start_local_ray(object_store_memory=200_000_000)
+    updates = 5 if quick else 20
+    rows: list[dict[str, float]] = []
+    for devices in DEVICES[:3] if quick else DEVICES:
+        inline = measure(InlinePricer(), devices, updates, idle_s=0.0)
+        row: dict[str, float] = {"devices": devices, "inline": inline.update_ms}
+        for shards in SHARDS:
+            cost = on_shards(min(shards, devices), devices, updates, inline.update_ms / 1e3)
+            row[f"{shards} shards"] = cost.update_ms
+            row[f"held by {shards}"] = cost.held_ms
+        rows.append(row)
+        click.echo(row)
+    table = records_table([{k: f"{v:g}" if k == "devices" else f"{v:.1f}" for k, v in row.items()} for row in rows])
+    text = (
+        "## Price updates inline and on shards\n\n"
+        f"Milliseconds of one update of two rounds ({BUCKETS} buckets, {SAMPLES} samples a round), median of "
+        f"{updates}; `held by n` is how long the router's own thread was held with n shards, which inline is the "
+        f"whole update. {os.cpu_count()} cores, load average before the run {busy:.1f} "
+        "(`python -m benchmarks.ray_tick --write-page`). "
+        f"On this machine {crossover(rows)}.\n\n{table}"
+    )
+    click.echo(text)
+    if write_page:
+        replace_section("ray_tick", text)
+
+
+if __name__ == "__main__":
+    main()
