@@ -9,8 +9,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import time
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
+
+from ray.exceptions import RayActorError
 
 from olp_ray.config import RouterConfig, RuntimeConfig
 from olp_ray.core.priced_router import PricedRouter
@@ -30,6 +33,7 @@ from olp_ray.runtime.shard_pool import ShardPool
 
 _log = logging.getLogger(__name__)
 _KEEPER_TIMEOUT_S = 30.0
+_KEEPER_RETRY_S = 0.1
 _EXPORT_S = 5.0
 _GRACE_S = 10.0  # an ingress that does not report to a restarted coordinator within this has left
 
@@ -66,7 +70,7 @@ class Coordinator:
         self._runtime = runtime
         self._shards = (shards, shards_reason)
         self._keeper = find_actor(keeper_name)  # a handle among the arguments would make restarts fail
-        state = self._keeper.get.remote().future().result(_KEEPER_TIMEOUT_S)
+        state = _last_snapshot(self._keeper)
         self._restarts = 0 if state is None else state["restarts"] + 1
         self._clock = LiveClock(None if state is None else state["epoch_s"])
         self._pricer: Pricer = (
@@ -165,3 +169,18 @@ class Coordinator:
         while True:
             await asyncio.sleep(_EXPORT_S)
             exporter.export(observe(self._live, self._core, self._pricer))
+
+
+def _last_snapshot(keeper: Any) -> dict[str, Any] | None:
+    """What the keeper has; a keeper that restarts, because its node died too, is waited for and has nothing."""
+    until_s = time.monotonic() + _KEEPER_TIMEOUT_S
+    while True:
+        try:
+            state: dict[str, Any] | None = keeper.get.remote().future().result(_KEEPER_TIMEOUT_S)
+        except RayActorError as error:
+            if time.monotonic() > until_s:
+                _log.error("starting without a snapshot: %s", error)
+                return None
+            time.sleep(_KEEPER_RETRY_S)
+        else:
+            return state

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import ray
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from olp_ray.config import FleetConfig, Mode, RouterConfig, RuntimeConfig
 from olp_ray.config.build import build_router
@@ -23,8 +24,8 @@ from olp_ray.runtime.shard_pool import ShardPool
 
 _log = logging.getLogger(__name__)
 
-CROSSOVER_DEVICES = 256  # fleets from here on gain from shards on one machine; measured by benchmarks/ray_tick.py
-CROSSOVER_SHARDS = 4
+CROSSOVER_DEVICES = 96  # from here on an inline update holds admission for over 10 ms (benchmarks/ray_tick.py)
+CROSSOVER_SHARDS = 2  # finished first at 256 devices on two cores
 
 
 def resolve_shards(runtime: RuntimeConfig, device_count: int, nodes: int) -> tuple[int, str]:
@@ -36,7 +37,7 @@ def resolve_shards(runtime: RuntimeConfig, device_count: int, nodes: int) -> tup
     if nodes > 1:
         return min(nodes, device_count), f"auto: the cluster has {nodes} nodes"
     if device_count >= CROSSOVER_DEVICES:
-        return CROSSOVER_SHARDS, f"auto: {device_count} devices, shards win from {CROSSOVER_DEVICES} on"
+        return CROSSOVER_SHARDS, f"auto: from {CROSSOVER_DEVICES} devices on, pricing beside admission wins"
     return 0, f"auto: {device_count} devices on one node are priced faster in the coordinator's process"
 
 
@@ -71,7 +72,7 @@ class RunningCoordinator(NamedTuple):
 def start_coordinator(
     devices: Sequence[Device], router_config: RouterConfig, runtime: RuntimeConfig, seed: int
 ) -> RunningCoordinator:
-    """The coordinator of this name: the running one, or a new one with its snapshot keeper."""
+    """The coordinator of this name: the running one, or a new one here with its snapshot keeper on another node."""
     nodes = sum(node["Alive"] for node in ray.nodes())
     shards, reason = resolve_shards(runtime, len(devices), nodes)
     _log.info("price shards: %d (%s)", shards, reason)
@@ -84,11 +85,18 @@ def start_coordinator(
     }
     name = runtime.coordinator_name
     keeper_name = f"{name}-snapshots"
-    keeper = ray.remote(SnapshotKeeper).options(name=keeper_name, **options).remote()
+    here = ray.get_runtime_context().get_node_id()
+    away = next((node["NodeID"] for node in ray.nodes() if node["Alive"] and node["NodeID"] != here), here)
+    keeper = ray.remote(SnapshotKeeper).options(name=keeper_name, **_on(away), **options).remote()
     ray.get(keeper.get.remote())
-    actor: Any = ray.remote(Coordinator).options(name=name, max_concurrency=10_000, **options)
+    actor: Any = ray.remote(Coordinator).options(name=name, max_concurrency=10_000, **_on(here), **options)
     handle = actor.remote(list(devices), router_config, runtime, shards, reason, seed, keeper_name)
     return RunningCoordinator(handle, keeper)
+
+
+def _on(node_id: str) -> dict[str, Any]:
+    """Actor options: on this node while it lives, else on any."""
+    return {"scheduling_strategy": NodeAffinitySchedulingStrategy(node_id, soft=True)}
 
 
 def coordinator_status(name: str) -> dict[str, Any]:

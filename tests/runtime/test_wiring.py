@@ -59,7 +59,8 @@ def test_less_than_one_shard_is_an_error():
     [
         ("auto", 4, 1, 0),
         ("auto", 4, 3, 3),
-        ("auto", 1024, 1, 4),
+        ("auto", 1024, 1, 2),
+        ("auto", 95, 1, 0),
         ("per_device", 7, 1, 7),
         (3, 7, 1, 3),
         (9, 7, 1, 7),
