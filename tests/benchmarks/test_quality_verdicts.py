@@ -69,3 +69,15 @@ def test_attainment_in_overload_needs_two_points_and_bounded_waits(gain, p99_s, 
 def test_gates_that_were_not_run_are_neither_passed_nor_failed():
     empty = runs().astype({"seed": np.int64})
     assert {line.passed for line in gates(empty)} == {None}
+
+
+def test_the_gate_on_mean_e2e_also_tells_the_gain_without_reservation():
+    frame = runs(
+        ("sjf_reservation", 1, 100.0, 0.9),
+        ("central_sjf", 1, 200.0, 0.9),
+        ("online_lp:e2e", 1, 99.0, 0.9),
+    )
+    line = next(line for line in gates(frame) if line.metric == "e2e_mean_s")
+    assert line.passed is False
+    assert "+1.0 % (sjf_reservation" in line.numbers
+    assert "+50.5 % (central_sjf" in line.numbers
