@@ -27,7 +27,7 @@ from olp_ray.config import FleetConfig, RouterConfig, RuntimeConfig
 from olp_ray.core.types import Assign, AssignmentKey, Device, DeviceLost, Finished, Request, Started
 from olp_ray.runtime.client import IngressLine, Reporter, deliver
 from olp_ray.runtime.messages import Answer, InFlight, Report, Submission
-from olp_ray.runtime.wiring import start_coordinator, start_local_ray
+from olp_ray.runtime.wiring import open_ray, start_coordinator
 
 FLEET = "6xa100-8b"
 RATE = 60.0  # requests per second
@@ -196,7 +196,7 @@ def run(seconds: float, seed: int, shards: int) -> Outcome:
 @click.option("--shards", default=3, show_default=True)
 def main(seconds: float, seed: int, shards: int) -> None:
     """Print what happened; exit code 1 when something was lost."""
-    start_local_ray()
+    open_ray()
     outcome = run(seconds, seed, shards)
     click.echo(f"requests: {outcome.submitted}, finished {outcome.finished}, twice {outcome.finished_twice}")
     click.echo(f"faults: {dict(outcome.faults)}")

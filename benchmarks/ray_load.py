@@ -26,7 +26,7 @@ from olp_ray.config import FleetConfig, RouterConfig, RuntimeConfig
 from olp_ray.core.types import Assign, AssignmentKey, Event, Finished, Request, Started
 from olp_ray.runtime.client import IngressLine, Reporter
 from olp_ray.runtime.messages import Answer, Report, Submission
-from olp_ray.runtime.wiring import start_coordinator, start_local_ray
+from olp_ray.runtime.wiring import open_ray, start_coordinator
 
 FLEET = "8xa100-8b"
 SERVICE_S = 0.2
@@ -158,7 +158,7 @@ def rows(results: list[Measured]) -> list[dict[str, str]]:
 def main(rates: str, seconds: float, policy: str, shards: int, soak_minutes: float, write_page: bool) -> None:
     """Measure and print."""
     busy = os.getloadavg()[0]
-    start_local_ray(object_store_memory=200_000_000)
+    open_ray()
     offered = [float(rate) for rate in rates.split(",")]
     runtime = RuntimeConfig(coordinator_name=f"load-{uuid4().hex[:8]}", shards=shards)
     devices = FleetConfig.parse(FLEET).core_devices("timed")

@@ -21,7 +21,7 @@ from olp_ray.config import RuntimeConfig
 from olp_ray.core.prices import InlinePricer, Pricer
 from olp_ray.runtime.ray_pricer import RayPricer
 from olp_ray.runtime.shard_pool import ShardPool
-from olp_ray.runtime.wiring import start_local_ray
+from olp_ray.runtime.wiring import open_ray
 
 DEVICES = (4, 16, 64, 256, 1024)
 SHARDS = (1, 2, 4, 8)
@@ -81,7 +81,7 @@ def _sizes(devices: list[float]) -> str:
 def main(quick: bool, write_page: bool) -> None:
     """Measure and print."""
     busy = os.getloadavg()[0]
-    start_local_ray(object_store_memory=200_000_000)
+    open_ray()
     updates = 5 if quick else 20
     rows: list[dict[str, float]] = []
     for devices in DEVICES[:3] if quick else DEVICES:

@@ -15,6 +15,7 @@ def ray_local():
     """A Ray of two CPUs and eight pretended GPUs on this machine."""
     ray = pytest.importorskip("ray")
     ray.init(
+        address="local",
         num_cpus=2,
         num_gpus=8,
         resources={"price_shard": 16},

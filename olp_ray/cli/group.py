@@ -15,6 +15,7 @@ COMMANDS = {
     "sweep": ("olp_ray.cli.sweep", "Sweep weights and constants on Ray Tune."),
     "front": ("olp_ray.cli.front", "Draw the non-dominated set of a sweep."),
     "serve": ("olp_ray.cli.serve", "Serve an OpenAI endpoint over a fleet."),
+    "status": ("olp_ray.cli.status", "What a running endpoint's coordinator is doing."),
     "policies": ("olp_ray.cli.policies", "List policies and presets."),
     "workload": ("olp_ray.cli.workload", "Describe or convert a trace."),
 }

@@ -89,9 +89,9 @@ def router_source(runtime: str, shards: int | None) -> OpenRouter | None:
     if shards is not None and shards < 1:
         raise ConfigError(f"command line: shards: expected at least 1, got {shards}")
     if runtime == "ray":
-        from olp_ray.runtime.wiring import ray_router, start_local_ray
+        from olp_ray.runtime.wiring import open_ray, ray_router
 
-        start_local_ray()
+        open_ray()
         return functools.partial(ray_router, shards=shards or 1)
     return None if shards is None else functools.partial(inline_router, blocks=shards)
 

@@ -5,6 +5,7 @@ than how many shards `auto` means.
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
@@ -16,7 +17,7 @@ from olp_ray.config import FleetConfig, Mode, RouterConfig, RuntimeConfig
 from olp_ray.config.build import build_router
 from olp_ray.core.priced_router import PricedRouter
 from olp_ray.core.types import Device
-from olp_ray.errors import ConfigError
+from olp_ray.errors import ConfigError, RuntimeShellError
 from olp_ray.runtime.coordinator import Coordinator, SnapshotKeeper
 from olp_ray.runtime.names import NAMESPACE, find_actor
 from olp_ray.runtime.ray_pricer import RayPricer
@@ -51,7 +52,7 @@ def ray_router(config: RouterConfig, fleet: FleetConfig, mode: Mode, seed: int, 
         raise ConfigError(f"--shards is {shards}; expected at least 1 with --runtime ray")
     started = not ray.is_initialized()
     if started:
-        start_local_ray()
+        open_ray()
     core = build_router(config, fleet, mode, seed)
     pricer = RayPricer(ShardPool(min(shards, len(core.ledger.devices)), RuntimeConfig()))
     try:
@@ -99,12 +100,24 @@ def _on(node_id: str) -> dict[str, Any]:
     return {"scheduling_strategy": NodeAffinitySchedulingStrategy(node_id, soft=True)}
 
 
-def coordinator_status(name: str) -> dict[str, Any]:
-    """What the running coordinator of this name says of itself. Raises `RuntimeShellError` when there is none."""
+def coordinator_status(name: str, address: str = "auto") -> dict[str, Any]:
+    """What the running coordinator of this name says of itself.
+
+    Raises `RuntimeShellError` when no Ray runs at this address, or no coordinator of this name in it.
+    """
+    if not ray.is_initialized():
+        try:
+            ray.init(address=address, log_to_driver=False, logging_level=logging.WARNING)
+        except ConnectionError as error:
+            raise RuntimeShellError(f"no Ray runs at {address!r}: start `olp-ray serve` first") from error
     status: dict[str, Any] = ray.get(find_actor(name).status.remote())
     return status
 
 
-def start_local_ray(**options: Any) -> None:
-    """A Ray of this machine's CPUs without a dashboard."""
-    ray.init(include_dashboard=False, log_to_driver=False, logging_level=logging.WARNING, **options)
+def open_ray() -> None:
+    """Connect to the cluster that RAY_ADDRESS names; without it, start one on this machine, never join a found one."""
+    options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.WARNING}
+    if os.environ.get("RAY_ADDRESS"):
+        ray.init(**options)
+    else:
+        ray.init(address="local", include_dashboard=False, **options)

@@ -14,7 +14,7 @@ from olp_ray.config.serve import ServeConfig
 from olp_ray.core.types import Device
 from olp_ray.errors import ConfigError
 from olp_ray.runtime.names import NAMESPACE
-from olp_ray.runtime.wiring import RunningCoordinator, start_coordinator, start_local_ray
+from olp_ray.runtime.wiring import RunningCoordinator, open_ray, start_coordinator
 from olp_ray.serve.engines.actor import EngineActor
 from olp_ray.serve.ingress import Ingress
 from olp_ray.serve.lengths import OutputLengths
@@ -54,7 +54,7 @@ def run(config: ServeConfig, blocking: bool = True) -> Endpoint:
     devices = serving_devices(config)
     owns_ray = not ray.is_initialized()
     if owns_ray:
-        start_local_ray()
+        open_ray()
     endpoint = _start(config, devices)
     endpoint._owns_ray = owns_ray
     if blocking:

@@ -1,0 +1,24 @@
+import pytest
+from rich.console import Console
+
+from olp_ray.cli.status import status_table
+from olp_ray.config import FleetConfig, RouterConfig, RuntimeConfig
+from olp_ray.errors import RuntimeShellError
+from olp_ray.runtime.wiring import coordinator_status, start_coordinator
+
+
+@pytest.mark.ray_local
+def test_status_of_a_running_coordinator_and_of_one_that_does_not_run(ray_local):
+    runtime = RuntimeConfig(coordinator_name="status-test", shards=2)
+    devices = FleetConfig.parse("2xa100-8b").core_devices("timed")
+    running = start_coordinator(devices, RouterConfig(), runtime, seed=0)
+    console = Console(width=200)
+    with console.capture() as captured:
+        console.print(status_table(coordinator_status("status-test")))
+    text = captured.get()
+    assert "policy online_lp" in text
+    assert "d0: 0, d1: 0" in text
+    assert "2 (shards=2 was asked for)" in text
+    ray_local.kill(running.actor)
+    with pytest.raises(RuntimeShellError, match="no actor 'nothing' runs here"):
+        coordinator_status("nothing")
