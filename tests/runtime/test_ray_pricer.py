@@ -1,4 +1,5 @@
 import os
+import signal
 import time
 
 import numpy as np
@@ -91,13 +92,13 @@ def test_a_stopped_shard_misses_and_then_is_replaced_while_the_others_go_on(star
     pids = ray_local.get([handle.process_id.remote() for handle in pricer.shard_handles])
     tick = _ticker(pricer, stream, began)
     assert _until(tick, lambda got: len(got) == 3)
-    os.kill(pids[1], 19)
+    os.kill(pids[1], signal.SIGSTOP)
     try:
         got = [tick() for _ in range(3)][-1]
         assert [item.device_ids for item in got] == [("d0",), ("d2",)]
         assert _until(tick, lambda got: len(got) == 3)
     finally:
-        os.kill(pids[1], 9)
+        os.kill(pids[1], signal.SIGKILL)
     status = pricer.status()
     assert status.replaced == 1
     assert status.missed[1] >= 3
@@ -110,11 +111,34 @@ def test_a_killed_shard_is_rebuilt_from_the_last_tables(start, ray_local, work_s
     stream = work_stream(devices=2)
     tick = _ticker(pricer, stream, began)
     assert _until(tick, lambda got: len(got) == 2)
-    os.kill(ray_local.get(pricer.shard_handles[0].process_id.remote()), 9)
+    os.kill(ray_local.get(pricer.shard_handles[0].process_id.remote()), signal.SIGKILL)
     killed = time.monotonic()
     assert _until(tick, lambda got: len(got) == 2, after_a_miss=True)
     assert time.monotonic() - killed < 10
     assert pricer.status().rebuilt >= 3
+
+
+def test_a_shard_stopped_for_one_update_gives_what_the_simulator_gives_with_that_update_lost(
+    start, ray_local, work_stream
+):
+    began = time.monotonic()
+    ours = start(3, clock=lambda: time.monotonic() - began, max_missed_updates=100)
+    twin, inline = work_stream(devices=3), InlinePricer(blocks=3, missed=[(2, ["d1"])])
+    stream = work_stream(devices=3)
+    pids = ray_local.get([handle.process_id.remote() for handle in ours.shard_handles])
+    for update_id in range(6):
+        if update_id == 2:
+            os.kill(pids[1], signal.SIGSTOP)
+        ours.submit(stream.next(due_s=time.monotonic() - began + 1.0))
+        time.sleep(1.0)
+        os.kill(pids[1], signal.SIGCONT)
+        inline.submit(twin.next())
+        got, expected = ours.collect(), inline.collect()
+        assert len(got) == (2 if update_id == 2 else 3)
+        for device_id, tables in by_device(expected).items():
+            np.testing.assert_array_equal(by_device(got)[device_id], tables)
+        stream.took(got)
+        twin.took(expected)
 
 
 def test_tables_that_are_not_numbers_are_a_miss_live_and_an_error_when_simulated(start, work_stream):
