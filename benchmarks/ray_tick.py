@@ -17,7 +17,7 @@ import numpy as np
 
 from benchmarks.price_works import WorkStream
 from benchmarks.results_page import records_table, replace_section
-from olp_ray.config import RuntimeConfig
+from olp_ray.config import RouterConfig, RuntimeConfig
 from olp_ray.core.prices import InlinePricer, Pricer
 from olp_ray.runtime.ray_pricer import RayPricer
 from olp_ray.runtime.shard_pool import ShardPool
@@ -71,6 +71,24 @@ def crossover(rows: list[dict[str, float]]) -> str:
     )
 
 
+def cost_model(rows: list[dict[str, float]]) -> str:
+    """In words: a line through the times over fleet size, and where it meets the update interval."""
+    devices = np.array([row["devices"] for row in rows])
+    interval_ms = 1e3 * RouterConfig().settings("timed").online_lp.update_s
+    lines = []
+    for name, times in (
+        ("inline", [row["inline"] for row in rows]),
+        ("the best shard count", [min(row[f"{n} shards"] for n in SHARDS) for row in rows]),
+    ):
+        slope, fixed = np.polyfit(devices, np.array(times), 1)
+        ends = (interval_ms - fixed) / slope
+        lines.append(f"{name}: {fixed:.1f} ms + {slope:.3f} ms per device, the interval is full at {ends:.0f} devices")
+    return (
+        f"Pricing alone, least squares against the default update interval of {interval_ms:.0f} ms: {'; '.join(lines)}. "
+        "Beyond that a fleet would be cut into cells with a coordinator each: that is a plan, it is not built."
+    )
+
+
 def _sizes(devices: list[float]) -> str:
     return "no size" if not devices else ", ".join(f"{size:g}" for size in devices) + " devices"
 
@@ -100,7 +118,7 @@ def main(quick: bool, write_page: bool) -> None:
         f"{updates}; `held by n` is how long the router's own thread was held with n shards, which inline is the "
         f"whole update. {os.cpu_count()} cores, load average before the run {busy:.1f} "
         "(`python -m benchmarks.ray_tick --write-page`). "
-        f"On this machine {crossover(rows)}.\n\n{table}"
+        f"On this machine {crossover(rows)}.\n\n{table}\n\n{cost_model(rows)}"
     )
     click.echo(text)
     if write_page:
