@@ -8,7 +8,17 @@ from pathlib import Path
 import pandas as pd
 
 from benchmarks.quality.cells import CELLS
-from benchmarks.quality.entries import ABLATIONS, ALWAYS, CLAIMS, VARIANTS, Claim
+from benchmarks.quality.entries import (
+    ABLATIONS,
+    ALWAYS,
+    CENTRAL,
+    CLAIMS,
+    IMMEDIATE,
+    VARIANTS,
+    Claim,
+    ablations,
+    ours,
+)
 from benchmarks.quality.runs import read_runs
 from benchmarks.quality.verdicts import (
     GateLine,
@@ -34,7 +44,8 @@ Requests arrive for 20,000 periods (timed cells: 6,000 requests) and all are wai
 "shed": every policy with a central queue rejects by the same rule. "serve": nothing is rejected. The best baseline is
 picked per row, in its favour, from all 15; each metric of ours has one preset, the same in every cell. Times are in
 periods in period cells and in seconds in timed ones. Gains are paired over seeds, ± one standard error; positive is
-better. Health columns are means over seeds."""
+better. Health columns are means over seeds. Tables hold what has been run so far: every row says on how many seeds; a
+baseline that was tried on fewer seeds than the others of its cell and is ahead there is named under "also ahead"."""
 
 
 def report(out: Path) -> str:
@@ -159,9 +170,11 @@ def _ablation_rows(runs: pd.DataFrame) -> list[dict[str, str]]:
 
 
 def _provenance(runs: pd.DataFrame) -> str:
-    ours = runs["entry"].str.startswith("online_lp")
-    versions = [", ".join(sorted(runs[part]["code"].unique())) for part in (ours, ~ours)]
+    of_lp = runs["entry"].str.startswith("online_lp")
+    versions = [", ".join(sorted(runs[part]["code"].unique())) for part in (of_lp, ~of_lp)]
+    whole = 5 * len(CELLS) * (len(IMMEDIATE) + sum(len(CENTRAL) + len(ours(v)) + len(ablations(v)) for v in VARIANTS))
     return (
-        f"{len(runs)} runs, {runs['cpu_s'].sum() / 3600:.1f} CPU hours. Source digests: online_lp {versions[0]}; "
+        f"{len(runs)} runs, {runs['cpu_s'].sum() / 3600:.1f} CPU hours; the whole matrix is {whole} runs, at this mean "
+        f"{whole * runs['cpu_s'].mean() / 3600:.0f} CPU hours. Source digests: online_lp {versions[0]}; "
         f"baselines {versions[1]}."
     )
