@@ -73,9 +73,11 @@ class Coordinator:
         state = _last_snapshot(self._keeper)
         self._restarts = 0 if state is None else state["restarts"] + 1
         self._clock = LiveClock(None if state is None else state["epoch_s"])
-        self._pricer: Pricer = (
-            RayPricer(ShardPool(shards, runtime), self._clock, runtime.max_missed_updates) if shards else InlinePricer()
-        )
+        self._pricer: Pricer = InlinePricer()
+        if shards:
+            owner = f"{runtime.coordinator_name}-shards"
+            pool = ShardPool(shards, runtime, owner=owner, again=state is not None)
+            self._pricer = RayPricer(pool, self._clock, runtime.max_missed_updates)
         core = Router(devices, router.policy, router.settings("timed"), router.limits(), seed)
         self._live = LiveRouter(PricedRouter(core, self._pricer), self._clock, runtime.stall_s)
         self._live.metrics.set("olp_ray_coordinator_restarts_total", self._restarts)

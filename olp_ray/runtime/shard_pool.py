@@ -9,7 +9,12 @@ import logging
 from typing import Any
 
 import ray
-from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
+from ray.util.placement_group import (
+    PlacementGroup,
+    get_placement_group,
+    placement_group,
+    remove_placement_group,
+)
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from olp_ray.config.runtime import RuntimeConfig
@@ -23,11 +28,23 @@ _PLACEMENT_TIMEOUT_S = 60.0
 class ShardPool:
     """`count` price-shard actors; incarnations[i] counts the processes that shard i was given on purpose.
 
-    Raises `RuntimeShellError` when the cluster has no room for the placement group that the config asks for.
+    owner names what the shards belong to: a placement group that an earlier process of the same owner left is given
+    back first. Raises `RuntimeShellError` when the cluster has no room for the placement group that the config asks
+    for; with `again` it is not waited for, since a router that was there before has to go on without prices meanwhile.
     """
 
-    def __init__(self, count: int, config: RuntimeConfig, shard_class: type[PriceShard] = PriceShard) -> None:
+    def __init__(
+        self,
+        count: int,
+        config: RuntimeConfig,
+        shard_class: type[PriceShard] = PriceShard,
+        *,
+        owner: str = "",
+        again: bool = False,
+    ) -> None:
         self._config = config
+        self._owner = owner
+        self._again = again
         self._actor_class: Any = ray.remote(shard_class)
         self._group = self._reserve(count)
         self.incarnations = [0] * count
@@ -61,14 +78,24 @@ class ShardPool:
                 f"runtime.placement is {self._config.placement!r} but a shard asks for nothing; "
                 "set runtime.shard_cpus or runtime.shard_resources, or placement: any"
             )
-        group = placement_group([bundle] * count, strategy=self._config.placement.upper())
-        if not group.wait(timeout_seconds=_PLACEMENT_TIMEOUT_S):
+        self._give_back_old_room()
+        group = placement_group([bundle] * count, strategy=self._config.placement.upper(), name=self._owner)
+        if not self._again and not group.wait(timeout_seconds=_PLACEMENT_TIMEOUT_S):
             remove_placement_group(group)
             raise RuntimeShellError(
                 f"no room for {count} price shards of {bundle} with placement {self._config.placement!r} "
                 f"within {_PLACEMENT_TIMEOUT_S:g} s; the cluster has {ray.cluster_resources()}"
             )
         return group
+
+    def _give_back_old_room(self) -> None:
+        """Ray keeps the group of an actor that restarts, because the actor is not dead."""
+        if not self._owner:
+            return
+        try:
+            remove_placement_group(get_placement_group(self._owner))
+        except ValueError:  # there is none
+            return
 
     def _start(self, index: int) -> Any:
         options: dict[str, Any] = {

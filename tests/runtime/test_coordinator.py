@@ -145,3 +145,19 @@ def test_a_killed_coordinator_goes_on_where_it_was(start):
         await coordinator.check_invariants.remote()
 
     drive(coordinator, scenario)
+
+
+def test_a_killed_coordinator_gets_the_room_of_its_shards_back(start, ray_local):
+    room = {"placement": "pack", "shard_resources": {"price_shard": 12}}  # of 16: two such groups do not fit
+    coordinator = start("2xB2M1000", shards=1, snapshot_s=0.1, **room)
+
+    async def scenario(client):
+        [before] = await coordinator.shard_process_ids.remote()
+        await asyncio.sleep(0.3)
+        os.kill((await coordinator.status.remote())["process_id"], signal.SIGKILL)
+        client.submit("a")
+        await client.until(lambda: "a" in client.assigned)
+        [after] = await asyncio.wait_for(coordinator.shard_process_ids.remote(), 20.0)
+        assert after != before
+
+    drive(coordinator, scenario)
