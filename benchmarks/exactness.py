@@ -136,7 +136,7 @@ def row(cell: str, preset: str, found: list[Measured]) -> dict[str, str]:
     }
 
 
-def report(rows: list[dict[str, str]]) -> str:
+def report(rows: list[dict[str, str]], periods: int) -> str:
     settings = RouterConfig().online_lp
     return "\n\n".join(
         [
@@ -144,7 +144,7 @@ def report(rows: list[dict[str, str]]) -> str:
             "`python -m benchmarks.exactness --traces DIR --write-page` writes this section. Excess is the SAA dual of "
             f"an update at its shipped prices (K = {settings.rounds} steps of {settings.batch} samples, warm-started) "
             "over the exact optimum of the same batch and occupancy, less one; the last column but one shows what no "
-            "prices at all would give.",
+            f"prices at all would give. Requests arrive for {periods} periods.",
             records_table(rows),
         ]
     )
@@ -167,7 +167,7 @@ def main(traces: Path | None, periods: int, every: int, quick: bool, write_page:
         assert isinstance(cell, PeriodCell)
         rows.append(row(name, preset, run(cell, preset, periods, every, traces, seed=101)))
         click.echo(str(rows[-1]), err=True)
-    text = report(rows)
+    text = report(rows, periods)
     click.echo(text)
     if write_page:
         replace_section("exactness", text)

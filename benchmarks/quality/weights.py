@@ -48,8 +48,9 @@ STUDIES = (
 INTRO = f"""## Weights move outcomes
 
 `python -m benchmarks.quality --weights --traces DIR --out DIR --write-page` writes this section. One weight rises from
-0, the others stay; everything is served; requests arrive for {PERIODS} periods. "right way" says whether the largest
-value beats 0 by more than one standard error over seeds; "steps back" counts steps that go the wrong way by more."""
+0, the others stay; everything is served; requests arrive for at most {PERIODS} periods. "right way" says whether the
+largest value beats 0 by more than one standard error over seeds (with one seed: at all); "steps back" counts steps that
+go the wrong way by more."""
 
 
 def plan(seeds: Sequence[int], periods: int, traces: Path | None, out: Path) -> list[Task]:
