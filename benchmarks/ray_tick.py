@@ -84,7 +84,8 @@ def cost_model(rows: list[dict[str, float]]) -> str:
         ends = (interval_ms - fixed) / slope
         lines.append(f"{name}: {fixed:.1f} ms + {slope:.3f} ms per device, the interval is full at {ends:.0f} devices")
     return (
-        f"Pricing alone, least squares against the default update interval of {interval_ms:.0f} ms: {'; '.join(lines)}. "
+        f"Pricing alone, least squares against the default update interval of {interval_ms:.0f} ms: "
+        f"{'; '.join(lines)}. "
         "Beyond that a fleet would be cut into cells with a coordinator each: that is a plan, it is not built."
     )
 
