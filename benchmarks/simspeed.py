@@ -3,8 +3,8 @@
     python benchmarks/simspeed.py TRACE.csv            floors: whole trace, load 1.0, best of 5
     python benchmarks/simspeed.py TRACE.csv --growth   growth with requests, devices and load
 
-Only the simulation is timed: not reading the trace, not measuring the saturation rate. Beside it: Vidur simulates 270 to
-330 requests per CPU second of this trace with round robin, 96 with the linear program of the paper's authors in it.
+Only the simulation is timed: not reading the trace, not measuring the saturation rate. Beside it: Vidur simulates 270
+to 330 requests per CPU second of this trace with round robin, 96 with the linear program of the paper's authors.
 """
 
 from __future__ import annotations
