@@ -39,10 +39,9 @@ def cpu_s(requests: list[SimRequest], fleet: FleetConfig, policy: str, stage: st
 
 def row(label: str, requests: list[SimRequest], fleet: str, policy: str, stage: str, repeats: int) -> float:
     seconds = cpu_s(requests, FleetConfig.parse(fleet), policy, stage, repeats)
-    ratio = len(requests) / seconds / VIDUR_PER_S[policy]
-    print(
-        f"{label:34s} {policy:12s} {stage:14s} {seconds:8.2f} s  {len(requests) / seconds:8.0f} /s  {ratio:6.1f} x Vidur"
-    )
+    per_s = len(requests) / seconds
+    ratio = per_s / VIDUR_PER_S[policy]
+    print(f"{label:34s} {policy:12s} {stage:14s} {seconds:8.2f} s  {per_s:8.0f} /s  {ratio:6.1f} x Vidur")
     return seconds
 
 
