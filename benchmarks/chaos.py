@@ -24,7 +24,7 @@ import ray
 from ray.exceptions import RayError
 
 from olp_ray.config import FleetConfig, RouterConfig, RuntimeConfig
-from olp_ray.core.types import Assign, AssignmentKey, Device, DeviceLost, Finished, Request, Started
+from olp_ray.core.types import Assign, AssignmentKey, Cancelled, Device, DeviceLost, Finished, Request, Started
 from olp_ray.runtime.client import IngressLine, Reporter, deliver
 from olp_ray.runtime.messages import Answer, InFlight, Report, Submission
 from olp_ray.runtime.wiring import open_ray, start_coordinator
@@ -33,6 +33,7 @@ FLEET = "6xa100-8b"
 RATE = 60.0  # requests per second
 SERVICE_S = 0.3  # mean
 FAULT_EVERY_S = 2.5
+SETTLE_S = 15.0
 FAULTS = ("kill_shard", "stop_shard", "kill_coordinator", "lose_device")
 
 
@@ -99,11 +100,14 @@ class Load:
     def _answer(self, answer: Answer) -> None:
         assert isinstance(answer, Assign), answer
         key = answer.key
+        if key.request_id not in self.waiting:
+            if key.request_id not in self.running:  # its end and the loss of its device crossed
+                self.reporter.report(Cancelled(key.request_key))
+            return
         device = self.devices.get(key.device_id)
         if device is None or device.incarnation != key.incarnation:
             return  # the device broke off meanwhile; the router is told and assigns anew
-        if self.waiting.pop(key.request_id, None) is None:
-            return
+        del self.waiting[key.request_id]
         now_s = time.monotonic()
         self.outcome.longest_gap_s = max(self.outcome.longest_gap_s, now_s - self._last_assign_s)
         self._last_assign_s = now_s
@@ -164,11 +168,20 @@ async def drive(load: Load, seconds: float, seed: int, stopped: list[int]) -> No
     async with asyncio.timeout(60):
         while load.waiting or load.running:
             await asyncio.sleep(0.05)
-        await asyncio.sleep(1.0)
-        load.outcome.status = await deliver(load.coordinator.status.remote)
+        await _settle(load)
         await deliver(load.coordinator.check_invariants.remote)
     for carrier in carriers:
         carrier.cancel()
+
+
+async def _settle(load: Load) -> None:
+    """Give a coordinator that was killed last the time to come back and be told what is over."""
+    until_s = time.monotonic() + SETTLE_S
+    while True:
+        await asyncio.sleep(0.5)
+        load.outcome.status = await deliver(load.coordinator.status.remote)
+        if not load.outcome.left or time.monotonic() > until_s:
+            return
 
 
 def run(seconds: float, seed: int, shards: int) -> Outcome:

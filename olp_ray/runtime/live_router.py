@@ -141,10 +141,8 @@ class LiveRouter:
         self._give_up_unheard(now_s)
         events, self._inbox = self._inbox, []
         self._coming.clear()
-        over = self._ending(events)
         next_wake_s = self._handle(now_s, events)
-        for key in over:
-            self._owners.pop(key, None)
+        self._forget_owners(events)
         self._inbox.extend(self._orphans.updates(events))
         self.counts["ticks"] += 1
         self.counts["events"] += len(events)
@@ -219,14 +217,13 @@ class LiveRouter:
         load = [self._orphans.add(ingress_id, flight)] if flight.key.device_id in ledger else []
         return [Cancelled(flight.key.request_key), *load] if self._is_here(flight.key.request_key) else [*load]
 
-    def _ending(self, events: Sequence[Event]) -> list[RequestKey]:
-        """Requests that these events end: cancelled ones, and finished ones whose key is not stale."""
-        ledger = self._priced.router.ledger
-        return [
-            event.request_key if isinstance(event, Cancelled) else event.key.request_key
-            for event in events
-            if isinstance(event, Cancelled) or (isinstance(event, Finished) and ledger.request(event.key) is not None)
-        ]
+    def _forget_owners(self, events: Sequence[Event]) -> None:
+        """Drop the owners of what these events ended. A stale end leaves the request here, and its owner with it."""
+        for event in events:
+            if isinstance(event, Cancelled | Finished):
+                key = event.request_key if isinstance(event, Cancelled) else event.key.request_key
+                if not self._is_here(key):
+                    self._owners.pop(key, None)
 
     def _carry_out(self, decisions: Iterable[Decision]) -> None:
         for decision in decisions:

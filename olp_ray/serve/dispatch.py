@@ -119,6 +119,8 @@ class Dispatcher:
         key = answer.request_key if isinstance(answer, Refused) else answer.request.key
         ticket = self._tickets.get(key)
         if ticket is None or ticket.over:
+            if isinstance(answer, Assign):  # its end and the loss of its device crossed: the room must not stay taken
+                self._reporter.report(Cancelled(key))
             return
         if isinstance(answer, Assign):
             self._assign(ticket, answer)

@@ -113,6 +113,16 @@ def test_a_stale_finish_does_not_lose_the_owner():
     assert bench.priced.router.queue.find(request("a").key).attempt == 2
 
 
+def test_an_end_that_comes_with_the_loss_of_its_device_does_not_lose_the_owner():
+    bench = Bench(fleet="2xB1M1000")
+    bench.submit("a")
+    [first] = bench.tick()
+    bench.live.report([DeviceLost(first.key.device_id, 0), Finished(first.key, 3)])
+    [second] = bench.tick()
+    assert second.key.attempt == 1
+    assert bench.live.counts["decisions_without_owner"] == 0
+
+
 def test_bad_events_are_counted_and_the_others_still_count():
     bench = Bench()
     bench.submit("a")
