@@ -1,7 +1,7 @@
 """The simulator against what is known elsewhere: another simulator, measured kernels, queueing theory, conservation.
 
-data/vidur_*.csv.gz are runs of Vidur (round robin, 4 x A100 Llama-2-7B, chunked prefill 512) on AzurePublicDataset
-conversations (CC-BY-4.0); data/mixed_points.csv.gz are iteration times of NVIDIA AIConfigurator (Apache-2.0).
+Runs of Vidur (round robin, 4 x A100 Llama-2-7B, chunked prefill 512) on AzurePublicDataset conversations and iteration
+times of NVIDIA AIConfigurator are read from the folder `shared` beside the checkout; without it those tests skip.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from olp_ray.sim.latency import IterationTime
 from olp_ray.sim.run import Simulation
 from olp_ray.workload import SimRequest
 
-DATA = Path(__file__).parent / "data"
+SHARED = Path(__file__).parents[3] / "shared"
 FS_PER_MS = 10**12
 # t(ms) = 5.0 + max(5.0, .0622 (B + P)) + .0054 P + 2.9e-4 KV + 4.1e-6 pairs, fitted to that run
 VIDUR_TIME = IterationTime(
@@ -33,6 +33,14 @@ VIDUR_TIME = IterationTime(
     prefill_token=round(0.0054 * FS_PER_MS),
 )
 VIDUR_ENGINE = EngineSpec(128, 118_137, 16, 512, 73, True, True, VIDUR_TIME)
+
+
+def shared_table(name: str) -> pd.DataFrame:
+    """A table of the folder beside the checkout; skips the test where it is absent."""
+    path = SHARED / name
+    if not path.exists():
+        pytest.skip(f"needs {name} in the folder shared beside the checkout")
+    return pd.read_csv(path)
 
 
 class AsGiven:
@@ -48,7 +56,7 @@ class AsGiven:
 
 @pytest.mark.parametrize("run", ["q14", "q28"])
 def test_vidur_runs_within_ten_percent(run: str) -> None:
-    known = pd.read_csv(DATA / f"vidur_{run}.csv.gz")
+    known = shared_table(f"vidur/conv_{run}_round_robin.csv")
     ids = [f"r{i:04d}" for i in range(len(known))]
     rows = zip(ids, known["arrival"], known["prefill"], known["decode"], strict=True)
     requests = [SimRequest(Request(i, float(t), int(s), float(o)), int(o)) for i, t, s, o in rows]
@@ -79,7 +87,7 @@ POINT_ERRORS = {
 @pytest.mark.parametrize("name", DEVICE_KINDS)
 def test_latency_model_against_measured_points(name: str) -> None:
     gpu, size = name.split("-")
-    points = pd.read_csv(DATA / "mixed_points.csv.gz")
+    points = shared_table("timing/aiconfigurator_mixed_points.csv")
     points = points[points["system"].str.startswith(gpu) & points["model"].str.endswith(size)]
     time = IterationTime.roofline(DEVICE_KINDS[name].roofline, 0.0)
     ours_ms = [
