@@ -7,7 +7,8 @@ pairs = sum of p * (prefix + p / 2) over prefill chunks p:
 
 Source of the constants: least-squares fits to kernel measurements published with NVIDIA AIConfigurator (Apache-2.0);
 over the points of those measurements the mean error is 4 to 7 % (12 % for l40s-70b), at single points up to 36 %; see
-docs/simulator.md. They hold no host overhead; current engines add about 1.5 ms a step. KV capacity: 0.9 of the GPU's memory less weights and activations, in tokens. See NOTICE.
+docs/simulator.md. They hold no host overhead; current engines add about 1.5 ms a step. KV capacity: 0.9 of the GPU's
+memory less weights and activations, in tokens. See NOTICE.
 """
 
 from __future__ import annotations
