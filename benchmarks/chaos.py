@@ -20,7 +20,6 @@ from uuid import uuid4
 
 import click
 import numpy as np
-import ray
 from ray.exceptions import RayError
 
 from olp_ray.config import FleetConfig, RouterConfig, RuntimeConfig
@@ -199,7 +198,7 @@ def run(seconds: float, seed: int, shards: int) -> Outcome:
                 os.kill(pid, signal.SIGKILL)
             except ProcessLookupError:
                 continue
-        ray.kill(running.actor)
+        running.stop()
     return load.outcome
 
 

@@ -16,7 +16,6 @@ from uuid import uuid4
 
 import click
 import numpy as np
-import ray
 from ray.exceptions import RayError
 
 from benchmarks.chaos import FLEET, Load
@@ -98,7 +97,7 @@ def main(repeats: int, write_page: bool) -> None:
     runtime = RuntimeConfig(coordinator_name=f"faults-{uuid4().hex[:8]}", shards=SHARDS)
     running = start_coordinator(devices, RouterConfig(), runtime, seed=0)
     rows = asyncio.run(measure(Load(running.actor, list(devices), seed=0), repeats))
-    ray.kill(running.actor)
+    running.stop()
     text = (
         f"## Recovery from faults\n\nUnder 60 requests/s, {SHARDS} shards, worst of {repeats}; {os.cpu_count()} cores, "
         f"load average before the run {busy:.1f} (`python -m benchmarks.ray_faults --write-page`). A stopped shard is "

@@ -19,7 +19,6 @@ from uuid import uuid4
 
 import click
 import numpy as np
-import ray
 
 from benchmarks.results_page import records_table, replace_section
 from olp_ray.config import FleetConfig, RouterConfig, RuntimeConfig
@@ -178,7 +177,7 @@ def main(rates: str, seconds: float, policy: str, shards: int, soak_minutes: flo
             f"{busy:.1f} (`{command}`).\n\n{table}"
         )
         replace_section("ray_load", text)
-    ray.kill(running.actor)
+    running.stop()
 
 
 if __name__ == "__main__":

@@ -29,7 +29,7 @@ from olp_ray.runtime.metrics import MetricSet
 from olp_ray.runtime.names import find_actor
 from olp_ray.runtime.observe import observe
 from olp_ray.runtime.ray_pricer import RayPricer
-from olp_ray.runtime.shard_pool import ShardPool
+from olp_ray.runtime.shard_pool import ShardPool, shards_owner
 
 _log = logging.getLogger(__name__)
 _KEEPER_TIMEOUT_S = 30.0
@@ -75,7 +75,7 @@ class Coordinator:
         self._clock = LiveClock(None if state is None else state["epoch_s"])
         self._pricer: Pricer = InlinePricer()
         if shards:
-            owner = f"{runtime.coordinator_name}-shards"
+            owner = shards_owner(runtime.coordinator_name)
             pool = ShardPool(shards, runtime, owner=owner, again=state is not None)
             self._pricer = RayPricer(pool, self._clock, runtime.max_missed_updates)
         core = Router(devices, router.policy, router.settings("timed"), router.limits(), seed)

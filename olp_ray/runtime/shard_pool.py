@@ -78,7 +78,8 @@ class ShardPool:
                 f"runtime.placement is {self._config.placement!r} but a shard asks for nothing; "
                 "set runtime.shard_cpus or runtime.shard_resources, or placement: any"
             )
-        self._give_back_old_room()
+        if self._owner:
+            give_back_room(self._owner)
         group = placement_group([bundle] * count, strategy=self._config.placement.upper(), name=self._owner)
         if not self._again and not group.wait(timeout_seconds=_PLACEMENT_TIMEOUT_S):
             remove_placement_group(group)
@@ -87,15 +88,6 @@ class ShardPool:
                 f"within {_PLACEMENT_TIMEOUT_S:g} s; the cluster has {ray.cluster_resources()}"
             )
         return group
-
-    def _give_back_old_room(self) -> None:
-        """Ray keeps the group of an actor that restarts, because the actor is not dead."""
-        if not self._owner:
-            return
-        try:
-            remove_placement_group(get_placement_group(self._owner))
-        except ValueError:  # there is none
-            return
 
     def _start(self, index: int) -> Any:
         options: dict[str, Any] = {
@@ -106,3 +98,19 @@ class ShardPool:
         if self._group is not None and self.incarnations[index] == 0:
             options["scheduling_strategy"] = PlacementGroupSchedulingStrategy(self._group, index)
         return self._actor_class.options(**options).remote()
+
+
+def give_back_room(owner: str) -> None:
+    """Remove the placement group of this owner, if there is one.
+
+    Ray keeps the group of an actor that restarts, and also of one that was killed after a restart.
+    """
+    try:
+        remove_placement_group(get_placement_group(owner))
+    except ValueError:  # there is none
+        return
+
+
+def shards_owner(coordinator_name: str) -> str:
+    """What the shards of the coordinator of this name belong to."""
+    return f"{coordinator_name}-shards"

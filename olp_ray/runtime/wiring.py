@@ -21,7 +21,7 @@ from olp_ray.errors import ConfigError, RuntimeShellError
 from olp_ray.runtime.coordinator import Coordinator, SnapshotKeeper
 from olp_ray.runtime.names import NAMESPACE, find_actor
 from olp_ray.runtime.ray_pricer import RayPricer
-from olp_ray.runtime.shard_pool import ShardPool
+from olp_ray.runtime.shard_pool import ShardPool, give_back_room, shards_owner
 
 _log = logging.getLogger(__name__)
 
@@ -68,6 +68,13 @@ class RunningCoordinator(NamedTuple):
 
     actor: Any
     keeper: Any
+    name: str
+
+    def stop(self) -> None:
+        """End both actors and the price shards, and give the shards' room in the cluster back."""
+        ray.kill(self.actor)
+        ray.kill(self.keeper)
+        give_back_room(shards_owner(self.name))
 
 
 def start_coordinator(
@@ -92,7 +99,7 @@ def start_coordinator(
     ray.get(keeper.get.remote())
     actor: Any = ray.remote(Coordinator).options(name=name, max_concurrency=10_000, **_on(here), **options)
     handle = actor.remote(list(devices), router_config, runtime, shards, reason, seed, keeper_name)
-    return RunningCoordinator(handle, keeper)
+    return RunningCoordinator(handle, keeper, name)
 
 
 def _on(node_id: str) -> dict[str, Any]:

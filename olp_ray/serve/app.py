@@ -42,8 +42,7 @@ class Endpoint:
             return
         for engine in self.engines.values():
             ray.kill(engine)
-        ray.kill(self._running.actor)
-        ray.kill(self._running.keeper)
+        self._running.stop()
 
 
 def run(config: ServeConfig, blocking: bool = True) -> Endpoint:

@@ -72,7 +72,7 @@ def start(ray_local):
 
     yield build
     for running in actors:
-        ray_local.kill(running.actor)
+        running.stop()
 
 
 def drive(coordinator, scenario):
