@@ -183,7 +183,7 @@ def online_lp_settings(config: OnlineLPConfig, objective: Objective, mode: Mode,
             "urgency_s": ttft_s / 5,
             "gate_horizon_s": ttft_s,
         }
-    derived["max_wait_s"] = 4 * e2e_s
+    derived["max_wait_s"] = 40 * e2e_s  # a safety net: in lasting overload a tight bound is first-come, first-served
     derived["max_wait_exempt_share"] = 0.01
     given = {k: v for k, v in config.model_dump().items() if v is not None}
     merged: dict[str, Any] = {"shed": shed, **derived, **given}
