@@ -29,6 +29,7 @@ from olp_ray.errors import EventError, SnapshotError
 
 PROMPT, PREDICTED, DECODED, KNOWN_S, ASSIGNED_S, STARTED = range(6)
 _FIELDS = 6
+LEAST_STEP_SHARE = 0.05  # of the device's first estimate
 STEP_BLEND = 0.2  # weight of a new observation of the step time
 
 Schedule = list[tuple[float, int, int]]
@@ -47,6 +48,7 @@ class Ledger:
         self.slots = np.zeros(0)
         self.kv_tokens = np.zeros(0)
         self.step_s = np.zeros(0)
+        self._idle_step_s = np.zeros(0)  # step time less what residents add to it
         self.draining = np.zeros(0, dtype=bool)
         self.external_slots = np.zeros(0)
         self.external_kv_tokens = np.zeros(0)
@@ -84,13 +86,17 @@ class Ledger:
         self.count = np.append(self.count, 0)
         self.slots = np.append(self.slots, float(device.slots))
         self.kv_tokens = np.append(self.kv_tokens, float(device.kv_tokens))
-        self.step_s = np.append(self.step_s, device.step_s)
+        self.step_s = np.append(self.step_s, 0.0)
+        self._idle_step_s = np.append(
+            self._idle_step_s, device.step_s - _added_s(device, device.slots, device.kv_tokens / 2)
+        )
         self.draining = np.append(self.draining, False)
         self.external_slots = np.append(self.external_slots, 0.0)
         self.external_kv_tokens = np.append(self.external_kv_tokens, 0.0)
         self.prefill.join(device.prefill_tokens_per_s)
         self._renew_mean_iteration()
         self._data = np.concatenate([self._data, np.zeros((_FIELDS, 1, self._data.shape[2]))], axis=1)
+        self._renew_step(len(self.devices) - 1)
 
     def drain(self, device_id: str) -> None:
         self.draining[self.row(device_id)] = True
@@ -194,6 +200,7 @@ class Ledger:
         self._keys[g].append(key)
         self._requests[key] = request
         self._place[key] = (g, column)
+        self._renew_step(g)
 
     def start(self, key: AssignmentKey, now_s: float) -> None:
         """The engine took it into its batch; it decodes once the prompts before it and its own are prefilled.
@@ -221,11 +228,13 @@ class Ledger:
             decoded = np.asarray(decoded_tokens, dtype=np.float64)[picked]
             before, since = self._data[DECODED, g, columns], now_s - self._data[KNOWN_S, g, columns]
             steady = (before > 0) & (decoded > before) & (since > 0)
-            if steady.any():
-                self._blend_step(g, float(since[steady].sum() / (decoded - before)[steady].sum()))
             self._data[DECODED, g, columns] = decoded
             self._data[KNOWN_S, g, columns] = now_s
             self._data[STARTED, g, columns] = 1.0
+            if steady.any():
+                self._blend_step(g, float(since[steady].sum() / (decoded - before)[steady].sum()))
+            else:
+                self._renew_step(g)
             self._report_prefill(g, now_s)
         return len(keys) - len(known)
 
@@ -249,6 +258,7 @@ class Ledger:
         self._keys[g].pop()
         self.count[g] = last
         del self._place[key]
+        self._renew_step(g)
         return self._requests.pop(key)
 
     def withdraw(self, key: AssignmentKey) -> Request:
@@ -370,7 +380,19 @@ class Ledger:
         self.prefill.report(g, float(data[PROMPT, pending].sum()), float(data[PROMPT, oldest]), now_s)
 
     def _blend_step(self, g: int, step_s: float) -> None:
-        self.step_s[g] += STEP_BLEND * (step_s - self.step_s[g])
+        """Learn what an iteration takes besides what its residents add; that also stands for the prompts in it."""
+        self._renew_step(g)
+        self._idle_step_s[g] += STEP_BLEND * (step_s - self.step_s[g])
+        self._renew_step(g)
+
+    def _renew_step(self, g: int) -> None:
+        """The step time under what the device holds now, so that an idle device is not taken for a slow one."""
+        device = self.devices[g]
+        added_s = 0.0
+        if device.iteration.per_sequence_s or device.iteration.per_kv_token_s:
+            data = self._data[:, g, : self.count[g]]
+            added_s = _added_s(device, int(self.count[g]), float(data[PROMPT].sum() + data[DECODED].sum()))
+        self.step_s[g] = max(self._idle_step_s[g] + added_s, LEAST_STEP_SHARE * device.step_s)
 
 
 _DEVICE_ARRAYS = (
@@ -378,7 +400,13 @@ _DEVICE_ARRAYS = (
     "slots",
     "kv_tokens",
     "step_s",
+    "_idle_step_s",
     "draining",
     "external_slots",
     "external_kv_tokens",
 )
+
+
+def _added_s(device: Device, sequences: float, kv_tokens: float) -> float:
+    """What decoding sequences and their KV tokens add to an iteration, in seconds."""
+    return device.iteration.per_sequence_s * sequences + device.iteration.per_kv_token_s * kv_tokens

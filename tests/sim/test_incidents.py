@@ -68,7 +68,7 @@ def test_a_failure_loses_no_request(policy: str) -> None:
     assert (used["device_id"] == "d1").all()
 
 
-@pytest.mark.parametrize("policy", ["round_robin", "least_outstanding", "central_fifo"])
+@pytest.mark.parametrize("policy", ["round_robin", "least_outstanding", "central_fifo", "online_lp"])
 def test_a_device_that_is_back_is_used_as_a_new_incarnation(policy: str) -> None:
     result = run(SimConfig(failures=(FailureConfig(device="d0", at_s=6, back_after_s=4),)), policy)
     on_first = result.decisions[result.decisions["device_id"] == "d0"]
