@@ -17,6 +17,7 @@ mean OVERRUN_SHARE of what has been decoded.
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Mapping
 from typing import Any
 
@@ -37,7 +38,7 @@ class Calibration:
     """Ratios of the last WINDOW completions; rebuilt at MIN_SAMPLES and at every REBUILD_EVERY-th completion."""
 
     def __init__(self) -> None:
-        self._samples = np.empty((0, 3))  # prompt tokens, predicted and true output tokens
+        self._samples: deque[tuple[float, float, float]] = deque(maxlen=WINDOW)  # prompt, predicted and true output
         self._seen = 0
         self._set_identity()
 
@@ -47,11 +48,10 @@ class Calibration:
 
     def add(self, prompt_tokens: float, predicted_tokens: float, output_tokens: float) -> None:
         """Learn one completion."""
-        row = np.array([[prompt_tokens, predicted_tokens, max(output_tokens, 1.0)]])
-        self._samples = np.concatenate([self._samples, row])[-WINDOW:]
+        self._samples.append((prompt_tokens, predicted_tokens, max(output_tokens, 1.0)))
         self._seen += 1
         if self._seen == MIN_SAMPLES or (self._seen > MIN_SAMPLES and self._seen % REBUILD_EVERY == 0):
-            self._rebuild()
+            self._rebuild(np.array(self._samples, dtype=np.float64))
 
     def mean_length(self, predicted_tokens: np.ndarray, prompt_tokens: np.ndarray) -> np.ndarray:
         """ell for new requests, tokens, unrounded; arrays of one shape."""
@@ -86,7 +86,12 @@ class Calibration:
         return np.where(known, np.maximum(end - decoded, 1.0), np.ceil(overrun))
 
     def snapshot(self) -> dict[str, Any]:
-        return {"version": 1, "samples": self._samples.copy(), "seen": self._seen, "built": self._built.copy()}
+        return {
+            "version": 1,
+            "samples": np.array(self._samples).reshape(-1, 3),
+            "seen": self._seen,
+            "built": self._built.copy(),
+        }
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Take a `snapshot` back. Raises `SnapshotError` for another version."""
@@ -94,19 +99,18 @@ class Calibration:
             raise SnapshotError(f"calibration snapshot of version {state.get('version')}; expected 1")
         self._set_identity()
         if len(state["built"]):
-            self._samples = np.asarray(state["built"], dtype=np.float64)
-            self._rebuild()
-        self._samples = np.asarray(state["samples"], dtype=np.float64)
+            self._rebuild(np.asarray(state["built"], dtype=np.float64))
+        self._samples = deque(map(tuple, np.asarray(state["samples"]).tolist()), maxlen=WINDOW)
         self._seen = int(state["seen"])
 
     def _set_identity(self) -> None:
         self._identity = True
         self._built = np.empty((0, 3))
 
-    def _rebuild(self) -> None:
+    def _rebuild(self, samples: np.ndarray) -> None:
         self._identity = False
-        self._built = self._samples
-        prompt, predicted, output = self._samples.T
+        self._built = samples
+        prompt, predicted, output = samples.T
         ratio = output / predicted
         edges = np.quantile(predicted, np.arange(1, BINS) / BINS) if len(predicted) >= BIN_SAMPLES else np.empty(0)
         self._bin_edges = np.unique(edges)

@@ -210,7 +210,7 @@ class Ledger:
         g, column = self._find(key)
         if self._data[STARTED, g, column]:
             return
-        self._data[KNOWN_S, g, column] = now_s + self.prefill.backlog(now_s)[g] / self.prefill.rate_tokens_per_s[g]
+        self._data[KNOWN_S, g, column] = now_s + self.prefill.backlog_on(g, now_s) / self.prefill.rate_tokens_per_s[g]
         self._data[STARTED, g, column] = 1.0
 
     def progress(self, keys: Sequence[AssignmentKey], decoded_tokens: np.ndarray, now_s: float) -> int:

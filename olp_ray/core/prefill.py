@@ -12,6 +12,7 @@ reports with work left at both.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -42,7 +43,7 @@ class PrefillTracker:
 
     def add(self, g: int, tokens: float, now_s: float) -> None:
         """A prompt was assigned to device g (or has to be prefilled again)."""
-        self._tokens[g] = self.backlog(now_s)[g] + tokens
+        self._tokens[g] = self.backlog_on(g, now_s) + tokens
         self._at_s[g] = now_s
         self._assigned[g] += tokens
 
@@ -58,11 +59,18 @@ class PrefillTracker:
         left = self._tokens - rate * np.maximum(now_s - self._at_s, 0.0)
         return np.where(finite, np.maximum(left, 0.0), 0.0)
 
+    def backlog_on(self, g: int, now_s: float) -> float:
+        """Q of device g."""
+        rate = self.rate_tokens_per_s[g]
+        if math.isinf(rate):
+            return 0.0
+        return max(float(self._tokens[g] - rate * max(now_s - self._at_s[g], 0.0)), 0.0)
+
     def report(self, g: int, pending_tokens: float, oldest_tokens: float, now_s: float) -> None:
         """Residents of device g without a first token have prompts of pending_tokens, the oldest of oldest_tokens."""
         if not np.isfinite(self.rate_tokens_per_s[g]):
             return
-        self._tokens[g] = np.clip(self.backlog(now_s)[g], pending_tokens - oldest_tokens, pending_tokens)
+        self._tokens[g] = np.clip(self.backlog_on(g, now_s), pending_tokens - oldest_tokens, pending_tokens)
         self._at_s[g] = now_s
         done, before, since_s = self._assigned[g] - pending_tokens, self._reported_done[g], self._reported_s[g]
         if pending_tokens > 0 and not np.isnan(before) and done > before and now_s > since_s:

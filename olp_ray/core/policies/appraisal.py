@@ -35,6 +35,7 @@ class Appraisal:
     length_tokens: np.ndarray  # (J,) calibrated median, for feasibility
     first_token_s: np.ndarray  # (J, G) F
     life_s: np.ndarray  # (J, G) L
+    mean_life_s: np.ndarray  # (J,) over devices
     value: np.ndarray  # (J, G) V
     cost: np.ndarray  # (G, J) c
     regular_cost: np.ndarray  # (J,) e
@@ -71,7 +72,8 @@ def appraise(
     cost = cost_from_now(tables, settings.bucket_s, uncached.T, life_s.T, step_s)
     tick_s = float(ledger.step_s.mean())
     lost = urgency(objective, settings.reward_window_s, settings.urgency_s, tick_s, by_request, first_s, life_s)
-    volume = scarcity @ resource_shares(ledger, prompt, output, life_s.mean(axis=1))
+    mean_life_s = life_s.sum(axis=1) / life_s.shape[1]
+    volume = scarcity @ resource_shares(ledger, prompt, output, mean_life_s)
     key = np.full(len(prompt), np.nan)
     if base_price > 0:
         key = lost.max(axis=1) / (cost.min(axis=0) + settings.regular_price * base_price * volume)
@@ -80,6 +82,7 @@ def appraise(
         view.calibration.median_length(queue.predicted_output_tokens),
         first_s,
         life_s,
+        mean_life_s,
         value,
         cost,
         base_price * volume,

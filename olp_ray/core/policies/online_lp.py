@@ -238,7 +238,7 @@ class OnlineLP:
     def _goes_first(self, view: View, found: Appraisal) -> np.ndarray:
         """Requests at the starvation bound, except those of the largest volume in history, (J,) bool."""
         settings = self._settings
-        waited_s = found.terms.waited_s + settings.max_wait_length_factor * found.life_s.mean(axis=1)
+        waited_s = found.terms.waited_s + settings.max_wait_length_factor * found.mean_life_s
         late = waited_s >= settings.max_wait_s
         if late.any() and len(self._history) > MIN_VOLUMES and settings.max_wait_exempt_share > 0:
             late &= found.volume <= self._large_volume(view)
