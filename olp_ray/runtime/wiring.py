@@ -25,6 +25,7 @@ from olp_ray.runtime.shard_pool import ShardPool, give_back_room, shards_owner
 
 _log = logging.getLogger(__name__)
 
+PAPER_POLICY = "online_lp_paper"  # lag 0 and prices of its own: there is nothing for shards to do
 CROSSOVER_DEVICES = 96  # from here on an inline update holds admission for over 10 ms (benchmarks/ray_tick.py)
 CROSSOVER_SHARDS = 2  # finished first at 256 devices on two cores
 
@@ -50,6 +51,7 @@ def ray_router(config: RouterConfig, fleet: FleetConfig, mode: Mode, seed: int, 
     """
     if shards < 1:
         raise ConfigError(f"--shards is {shards}; expected at least 1 with --runtime ray")
+    _refuse_shards(config, shards)
     started = not ray.is_initialized()
     if started:
         open_ray()
@@ -61,6 +63,14 @@ def ray_router(config: RouterConfig, fleet: FleetConfig, mode: Mode, seed: int, 
         pricer.close()
         if started:
             ray.shutdown()
+
+
+def _refuse_shards(config: RouterConfig, shards: int) -> None:
+    if shards and config.policy == PAPER_POLICY:
+        raise ConfigError(
+            f"shards is {shards} with policy {PAPER_POLICY!r}, which keeps its own prices; "
+            "expected shards 0, or another policy"
+        )
 
 
 class RunningCoordinator(NamedTuple):
@@ -83,6 +93,7 @@ def start_coordinator(
     """The coordinator of this name: the running one, or a new one here with its snapshot keeper on another node."""
     nodes = sum(node["Alive"] for node in ray.nodes())
     shards, reason = resolve_shards(runtime, len(devices), nodes)
+    _refuse_shards(router_config, shards)
     _log.info("price shards: %d (%s)", shards, reason)
     options: dict[str, Any] = {
         "num_cpus": 0,

@@ -71,3 +71,12 @@ def test_how_many_shards(shards, devices, nodes, expected):
     count, reason = resolve_shards(RuntimeConfig(shards=shards), devices, nodes)
     assert count == expected
     assert reason
+
+
+def test_the_policy_that_keeps_its_own_prices_takes_no_shards():
+    config = RouterConfig(policy="online_lp_paper")
+    with (
+        pytest.raises(ConfigError, match="shards is 2 with policy 'online_lp_paper'.*shards 0"),
+        ray_router(config, FLEET, "period", 0, 2),
+    ):
+        pass
