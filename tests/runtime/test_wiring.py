@@ -76,7 +76,7 @@ def test_how_many_shards(shards, devices, nodes, expected):
 def test_the_policy_that_keeps_its_own_prices_takes_no_shards():
     config = RouterConfig(policy="online_lp_paper")
     with (
-        pytest.raises(ConfigError, match="shards is 2 with policy 'online_lp_paper'.*shards 0"),
+        pytest.raises(ConfigError, match=r"shards is 2 with policy 'online_lp_paper'.*shards 0"),
         ray_router(config, FLEET, "period", 0, 2),
     ):
         pass
