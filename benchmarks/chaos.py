@@ -32,7 +32,6 @@ FLEET = "6xa100-8b"
 RATE = 60.0  # requests per second
 SERVICE_S = 0.3  # mean
 FAULT_EVERY_S = 2.5
-SETTLE_S = 15.0
 FAULTS = ("kill_shard", "stop_shard", "kill_coordinator", "lose_device")
 
 
@@ -167,20 +166,11 @@ async def drive(load: Load, seconds: float, seed: int, stopped: list[int]) -> No
     async with asyncio.timeout(60):
         while load.waiting or load.running:
             await asyncio.sleep(0.05)
-        await _settle(load)
+        await asyncio.sleep(1.0)
+        load.outcome.status = await deliver(load.coordinator.status.remote)
         await deliver(load.coordinator.check_invariants.remote)
     for carrier in carriers:
         carrier.cancel()
-
-
-async def _settle(load: Load) -> None:
-    """Give a coordinator that was killed last the time to come back and be told what is over."""
-    until_s = time.monotonic() + SETTLE_S
-    while True:
-        await asyncio.sleep(0.5)
-        load.outcome.status = await deliver(load.coordinator.status.remote)
-        if not load.outcome.left or time.monotonic() > until_s:
-            return
 
 
 def run(seconds: float, seed: int, shards: int) -> Outcome:

@@ -64,24 +64,29 @@ class DevicePlan:
         return prompt
 
     def earliest_fit(self, prompt_tokens: float, length_tokens: float) -> float:
-        """Steps until the candidate would fit if nothing else were admitted; inf if never.
+        """Steps until the candidate would fit if nothing else were admitted, at least 1; inf if never.
 
-        Looks at starts at planned ends only: slots become free there and nowhere else, and KV tokens by far the most.
+        A later start makes the candidate smaller at each resident's end, and leaves more of them behind it: each
+        round moves the start to where the limits that it breaks would hold, or to the next end if that comes first.
         """
-        count, ends, left = len(self._ends), self._ends, self._left
+        count, ends = len(self._ends), self._ends
         prompt = prompt_tokens + self._padding
         length = min(length_tokens, max(self._capacity - prompt, 1.0))
         if prompt + 1 > self._capacity or self._slots < 1:
             return float("inf")
-        usage = left[:-1] + (count - np.arange(count)) * ends
-        for k in range(max(int(np.ceil(count + 1 - self._slots)), 1), count + 1):
-            start = ends[k - 1]
+        usage = self._left[:-1] + (count - np.arange(count)) * ends
+        must_end = max(int(np.ceil(count + 1 - self._slots)), 0)
+        start = max(float(ends[must_end - 1]) if must_end else 1.0, 1.0)
+        while True:
+            alive = int(ends.searchsorted(start, side="right"))
             stop = int(ends.searchsorted(start + length))
-            during = usage[k:stop] + (ends[k:stop] - start)
-            at_end = left[stop] + (count - stop) * (start + length) + length
-            if max(during.max(initial=0.0), at_end) + prompt <= self._capacity:
-                return float(start)
-        return float("inf")
+            fits_from = float((usage[alive:stop] + ends[alive:stop]).max(initial=0.0)) + prompt - self._capacity
+            at_end = self._left[stop] + (count - stop) * (start + length) + length + prompt
+            if at_end > self._capacity:
+                fits_from = max(fits_from, float(ends[stop]) - length + 1)
+            if fits_from <= start:
+                return start
+            start = min(fits_from, float(ends[alive]))
 
     def _set_peaks(self) -> None:
         """left[i]: KV tokens now of the residents that end i-th or later, (count + 1,). peak[i]: highest planned peak

@@ -32,7 +32,7 @@ class WaitingQueue:
     def __init__(self) -> None:
         self._entries: list[Waiting] = []
         self._order: list[tuple[float, str, str]] = []
-        self._keys: set[RequestKey] = set()
+        self._keys: dict[RequestKey, Request] = {}
         self._columns = np.empty((_COLUMNS, 64))
 
     def __len__(self) -> int:
@@ -89,7 +89,7 @@ class WaitingQueue:
         self._columns[:, at] = _numbers(request)
         self._entries.insert(at, Waiting(request, attempt))
         self._order.insert(at, order)
-        self._keys.add(request.key)
+        self._keys[request.key] = request
 
     def remove(self, request: Request) -> Waiting:
         """Take the request out. Raises `EventError` when it does not wait."""
@@ -98,15 +98,14 @@ class WaitingQueue:
         at = bisect_left(self._order, _order(request))
         size = len(self._entries)
         self._columns[:, at : size - 1] = self._columns[:, at + 1 : size]
-        self._keys.remove(request.key)
+        del self._keys[request.key]
         del self._order[at]
         return self._entries.pop(at)
 
     def find(self, key: RequestKey) -> Waiting | None:
         """The entry of this key, or None."""
-        if key not in self._keys:
-            return None
-        return next(entry for entry in self._entries if entry.request.key == key)
+        request = self._keys.get(key)
+        return None if request is None else self._entries[bisect_left(self._order, _order(request))]
 
     def _column(self, row: int) -> np.ndarray:
         column = self._columns[row, : len(self._entries)]

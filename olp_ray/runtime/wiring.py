@@ -44,7 +44,15 @@ def resolve_shards(runtime: RuntimeConfig, device_count: int, nodes: int) -> tup
 
 
 @contextmanager
-def ray_router(config: RouterConfig, fleet: FleetConfig, mode: Mode, seed: int, shards: int) -> Iterator[PricedRouter]:
+def ray_router(
+    config: RouterConfig,
+    fleet: FleetConfig,
+    mode: Mode,
+    seed: int,
+    shards: int,
+    *,
+    missed: Sequence[tuple[int, Sequence[str]]] = (),
+) -> Iterator[PricedRouter]:
     """A router under the caller's clock whose prices come from `shards` actors; starts a local Ray when there is none.
 
     Decisions and prices are those of `olp_ray.config.build.build_priced_router`, to the bit.
@@ -52,6 +60,8 @@ def ray_router(config: RouterConfig, fleet: FleetConfig, mode: Mode, seed: int, 
     if shards < 1:
         raise ConfigError(f"--shards is {shards}; expected at least 1 with --runtime ray")
     _refuse_shards(config, shards)
+    if missed:
+        raise ConfigError("sim.missed_updates: lost updates are injected with --runtime inline only")
     started = not ray.is_initialized()
     if started:
         open_ray()

@@ -7,10 +7,10 @@ load.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import pandas as pd
@@ -33,7 +33,17 @@ from olp_ray.workload.traces import read_trace
 GENERATED_REQUESTS = 2000
 GENERATED_LOAD = 1.8
 
-OpenRouter = Callable[[RouterConfig, FleetConfig, Mode, int], AbstractContextManager[Router]]
+Missed = Sequence[tuple[int, Sequence[str]]]  # price updates that are lost: (update id, device ids)
+
+
+class OpenRouter(Protocol):
+    """Opens the router of one run."""
+
+    def __call__(
+        self, config: RouterConfig, fleet: FleetConfig, mode: Mode, seed: int, *, missed: Missed = ()
+    ) -> AbstractContextManager[Router]: ...
+
+
 Progress = Callable[[int, int], None]
 
 
@@ -74,9 +84,11 @@ class TrialOutcome:
 
 
 @contextmanager
-def inline_router(config: RouterConfig, fleet: FleetConfig, mode: Mode, seed: int, blocks: int = 1) -> Iterator[Router]:
+def inline_router(
+    config: RouterConfig, fleet: FleetConfig, mode: Mode, seed: int, blocks: int = 1, *, missed: Missed = ()
+) -> Iterator[Router]:
     """A router whose prices are computed in this process, in `blocks` blocks of devices."""
-    yield build_priced_router(config, fleet, mode, seed, blocks=blocks)
+    yield build_priced_router(config, fleet, mode, seed, blocks=blocks, missed=missed)
 
 
 def settle_arrivals(scenario: ScenarioConfig) -> Arrivals:
@@ -114,7 +126,8 @@ def run_seed(
     """Simulate one seed. rate comes from `settle_arrivals`; progress is told (requests done, requests in all)."""
     settings = scenario.router.settings(scenario.mode)
     requests = scenario_requests(scenario, seed, rate)
-    with open_router(scenario.router, scenario.fleet, scenario.mode, seed) as router:
+    missed = scenario.sim.missed_updates
+    with open_router(scenario.router, scenario.fleet, scenario.mode, seed, missed=missed) as router:
         result = simulate(
             requests,
             scenario.fleet,

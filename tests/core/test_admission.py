@@ -31,8 +31,8 @@ class Plan:
         return True
 
     def first_fit(self, prompt, steps):
-        ends = sorted({left for _, left in self.held})
-        return next((end for end in ends if self.takes(prompt, steps, end)), np.inf)
+        last_end = max((left for _, left in self.held), default=0)
+        return next((after for after in range(1, last_end + 1) if self.takes(prompt, steps, after)), np.inf)
 
     @property
     def load(self):

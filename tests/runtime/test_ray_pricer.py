@@ -161,13 +161,7 @@ def test_shards_are_spread_over_a_placement_group(start, ray_local, work_stream)
     pricer = start(2, config=config)
     pricer.submit(work_stream(devices=2).next())
     assert len(pricer.collect()) == 2
-    free = 0.0
-    for _ in range(100):  # the cluster tells what is free with a delay
-        free = ray_local.available_resources().get("price_shard", 0.0)
-        if free == 14:
-            break
-        time.sleep(0.1)
-    assert free == 14
+    assert ray_local.available_resources()["price_shard"] == 14
 
 
 def test_placement_needs_something_to_place(ray_local):

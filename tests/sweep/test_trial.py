@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from olp_ray.config.scenario import ScenarioConfig
+from olp_ray.config.sim import SimConfig
 from olp_ray.sweep.trial import inline_router, run_seed, run_trial, scenario_requests, settle_arrivals
 
 SMALL = ScenarioConfig.model_validate({"requests": 60, "fleet": "2xa100-8b", "seeds": (0, 1)})
@@ -60,13 +65,26 @@ def test_generated_requests_arrive_at_the_rate() -> None:
 
 
 def test_equal_seeds_give_equal_tables_and_blocks_change_nothing() -> None:
-    def in_two_blocks(*args):  # type: ignore[no-untyped-def]
-        return inline_router(*args, blocks=2)
-
+    in_two_blocks = functools.partial(inline_router, blocks=2)
     first, second = run_seed(SMALL, 1, 20.0), run_seed(SMALL, 1, 20.0, open_router=in_two_blocks)
     assert first.result.requests.equals(second.result.requests)
     assert first.result.decisions.equals(second.result.decisions)
     assert first.metrics["finished"] == 60
+
+
+def test_lost_updates_of_the_scenario_reach_the_router() -> None:
+    lost = SimConfig(missed_updates=tuple((update, ("d0", "d1")) for update in range(200)))
+    routers = []
+
+    @contextmanager
+    def kept(*args: Any, **options: Any) -> Iterator[Any]:
+        with inline_router(*args, **options) as router:
+            routers.append(router)
+            yield router
+
+    for scenario in (SMALL, SMALL.model_copy(update={"sim": lost})):
+        run_seed(scenario, 1, 20.0, open_router=kept)
+    assert [router.router.policy.prices.missed > 0 for router in routers] == [False, True]
 
 
 def test_a_trial_runs_every_seed() -> None:

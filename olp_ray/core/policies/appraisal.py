@@ -38,7 +38,6 @@ class Appraisal:
     mean_life_s: np.ndarray  # (J,) over devices
     value: np.ndarray  # (J, G) V
     cost: np.ndarray  # (G, J) c
-    regular_cost: np.ndarray  # (J,) e
     volume: np.ndarray  # (J,) what a life takes of a mean device, by scarcity
     key: np.ndarray  # (J,)
 
@@ -85,7 +84,6 @@ def appraise(
         mean_life_s,
         value,
         cost,
-        base_price * volume,
         volume,
         key,
     )

@@ -53,7 +53,7 @@ class OnlineLP:
             priority = np.array([float(request.priority) for request in view.arrivals])
             self._history.add(view.arrivals, self._weights(view.arrivals, priority, now_s))
         weights = self._queue_weights(view, now_s)
-        work = self._prices.update(view, self._history, weights, view.calibration, self._objective, now_s, rng)
+        work = self._prices.update(view, self._history, weights, self._objective, now_s, rng)
         wake_s = self._prices.next_update_s() if self._history.seen else float("inf")
         if not view.waiting or not view.ledger.devices:
             return PolicyStep((), work, wake_s)

@@ -21,7 +21,6 @@ from typing import Any
 
 import numpy as np
 
-from olp_ray.core.calibration import Calibration
 from olp_ray.core.forecast import expected_occupancy
 from olp_ray.core.history import OWN_E2E, OWN_TTFT, PREDICTED, PROMPT, WEIGHT, ArrivalHistory
 from olp_ray.core.ledger import Ledger
@@ -65,7 +64,6 @@ class PriceUpdates:
         view: View,
         history: ArrivalHistory,
         weights: np.ndarray,
-        calibration: Calibration,
         objective: Objective,
         now_s: float,
         rng: np.random.Generator,
@@ -81,11 +79,11 @@ class PriceUpdates:
             return None
         self._index = index
         self._apply_tables(self._grid_at(index))
-        self._renew_base_price(view.ledger, history, calibration, objective, now_s)
+        self._renew_base_price(view, history, objective, now_s)
         if self.base_price <= 0:
             self._reset_prices()
             return None
-        return self._work(view, history, weights, calibration, objective, now_s, rng)
+        return self._work(view, history, weights, objective, now_s, rng)
 
     def snapshot(self) -> dict[str, Any]:
         return {
@@ -162,19 +160,19 @@ class PriceUpdates:
 
     def _renew_base_price(
         self,
-        ledger: Ledger,
+        view: View,
         history: ArrivalHistory,
-        calibration: Calibration,
         objective: Objective,
         now_s: float,
     ) -> None:
+        ledger = view.ledger
         open_devices = int((~ledger.draining).sum())
         if history.seen < self._settings.min_arrivals or not open_devices:
             self.base_price = 0.0
             return
         step_s = float(ledger.step_s.mean())
         rows = history.rows
-        length = calibration.mean_length(rows[:, PREDICTED], rows[:, PROMPT])
+        length = view.calibration.mean_length(rows[:, PREDICTED], rows[:, PROMPT])
         terms = Terms(
             np.zeros(len(rows)), length, rows[:, WEIGHT], *thresholds(objective, rows[:, OWN_E2E], rows[:, OWN_TTFT])
         )
@@ -189,13 +187,12 @@ class PriceUpdates:
         view: View,
         history: ArrivalHistory,
         weights: np.ndarray,
-        calibration: Calibration,
         objective: Objective,
         now_s: float,
         rng: np.random.Generator,
     ) -> PriceWork:
         settings, ledger = self._settings, view.ledger
-        samples, terms = self._samples(view, history, weights, calibration, objective, now_s, rng)
+        samples, terms = self._samples(view, history, weights, objective, now_s, rng)
         index, grid = self._index, self._grid
         scalars = PriceScalars(
             settings.bucket_s,
@@ -217,7 +214,7 @@ class PriceUpdates:
             rounds=settings.rounds,
             device_ids=self.device_ids,
             scalars=np.array(scalars),
-            occupied=expected_occupancy(ledger, calibration, now_s, settings.bucket_s, self.buckets),
+            occupied=expected_occupancy(ledger, view.calibration, now_s, settings.bucket_s, self.buckets),
             capacity=ledger.capacity_ahead(now_s, settings.bucket_s, self.buckets),
             step_s=ledger.step_s.copy(),
             accepted=self._accepted.copy(),
@@ -231,7 +228,6 @@ class PriceUpdates:
         view: View,
         history: ArrivalHistory,
         weights: np.ndarray,
-        calibration: Calibration,
         objective: Objective,
         now_s: float,
         rng: np.random.Generator,
@@ -268,7 +264,7 @@ class PriceUpdates:
             samples[k, :, SampleColumn.ROUND] = k
             waited_s[k, batch:] = now_s - queue.arrival_s[chosen]
         flat, past = samples.reshape(-1, 5), rows.reshape(-1, rows.shape[2])
-        length = calibration.mean_length(past[:, PREDICTED], past[:, PROMPT])
+        length = view.calibration.mean_length(past[:, PREDICTED], past[:, PROMPT])
         flat[:, SampleColumn.PROMPT_TOKENS], flat[:, SampleColumn.OUTPUT_TOKENS] = past[:, PROMPT], length
         own = thresholds(objective, past[:, OWN_E2E], past[:, OWN_TTFT])
         return flat, Terms(waited_s.reshape(-1), length, past[:, WEIGHT], *own)
