@@ -25,6 +25,20 @@ LOAD_WEIGHT = 1e-3  # of the uncongested slot price, so that load breaks near-ti
 
 
 @dataclass(frozen=True, slots=True)
+class Crowding:
+    """What an admission makes dearer for those that follow it to the same device, in reward.
+
+    Admitting j adds step_added_s[g, j] to each iteration of g and wait_added_s[g, j] to the prefill queue there; k then
+    loses step_cost[k] and wait_cost[k] for each such second.
+    """
+
+    step_added_s: np.ndarray  # (G, J)
+    wait_added_s: np.ndarray  # (G, J)
+    step_cost: np.ndarray  # (J,)
+    wait_cost: np.ndarray  # (J,)
+
+
+@dataclass(frozen=True, slots=True)
 class Candidates:
     """Requests in order of rank. index maps back to the queue; allowed says where model, stage and gate permit."""
 
@@ -35,6 +49,7 @@ class Candidates:
     cost: np.ndarray  # (G, J)
     load_cost: np.ndarray  # (G, J): added in proportion to the KV share in use
     may_reserve: np.ndarray  # (J,) bool
+    crowding: Crowding | None = None
 
 
 @dataclass(slots=True)
@@ -78,6 +93,7 @@ def admit_in_order(
     fits = np.zeros(candidates.allowed.shape, dtype=bool)
     for g in np.flatnonzero(forecast.takes_more).tolist():
         fits[g] = _fits(forecast, candidates, g)
+    added_s = np.zeros((2, len(fits)))  # by the admissions of this pass: to iterations, and to the prefill queue
     position = 0
     while position < count and forecast.takes_more.any():
         startable: np.ndarray = np.any(fits[:, position:], axis=0)
@@ -89,10 +105,13 @@ def admit_in_order(
         j = position + offset
         position = j + 1
         if startable[offset]:
-            g = _pick_device(forecast, candidates, fits[:, j], j, done.rotation)
+            g = _pick_device(forecast, candidates, fits[:, j], j, done.rotation, added_s)
             forecast.admit(g, candidates.prompt_tokens[j], candidates.length_tokens[j])
             done.placed.append((int(candidates.index[j]), g))
             done.rotation += 1
+            if candidates.crowding is not None:
+                added_s[0, g] += candidates.crowding.step_added_s[g, j]
+                added_s[1, g] += candidates.crowding.wait_added_s[g, j]
             fits[g] = _fits(forecast, candidates, g)
         else:
             g = _reserve(forecast, candidates, j, done)
@@ -105,8 +124,13 @@ def _fits(forecast: Forecast, candidates: Candidates, g: int) -> np.ndarray:
     return candidates.allowed[g] & forecast.fits(g, candidates.prompt_tokens, candidates.length_tokens)
 
 
-def _pick_device(forecast: Forecast, candidates: Candidates, fits: np.ndarray, j: int, rotation: int) -> int:
+def _pick_device(
+    forecast: Forecast, candidates: Candidates, fits: np.ndarray, j: int, rotation: int, added_s: np.ndarray
+) -> int:
     cost = candidates.cost[:, j] + candidates.load_cost[:, j] * (forecast.kv_now / forecast.kv_tokens)
+    crowding = candidates.crowding
+    if crowding is not None:
+        cost = cost + crowding.step_cost[j] * added_s[0] + crowding.wait_cost[j] * added_s[1]
     devices = np.flatnonzero(fits)
     rotated = (devices - rotation) % len(fits)
     return int(devices[np.lexsort((rotated, forecast.utilisation[devices], cost[devices]))[0]])

@@ -29,6 +29,7 @@ from olp_ray.errors import EventError, SnapshotError
 
 PROMPT, PREDICTED, DECODED, KNOWN_S, ASSIGNED_S, STARTED = range(6)
 _FIELDS = 6
+ALIKE_SHARE = 0.3  # devices of one kind whose learned idle step is within this of their mean count as equal
 LEAST_STEP_SHARE = 0.05  # of the device's first estimate
 STEP_BLEND = 0.2  # weight of a new observation of the step time
 
@@ -48,7 +49,9 @@ class Ledger:
         self.slots = np.zeros(0)
         self.kv_tokens = np.zeros(0)
         self.step_s = np.zeros(0)
-        self._idle_step_s = np.zeros(0)  # step time less what residents add to it
+        self._own_idle_s = np.zeros(0)  # step time less what residents add to it, as learned from the device itself
+        self._idle_s = np.zeros(0)  # the same, shared by devices of one kind
+        self._added_s = np.zeros(0)  # what residents add to it now
         self.draining = np.zeros(0, dtype=bool)
         self.external_slots = np.zeros(0)
         self.external_kv_tokens = np.zeros(0)
@@ -87,16 +90,17 @@ class Ledger:
         self.slots = np.append(self.slots, float(device.slots))
         self.kv_tokens = np.append(self.kv_tokens, float(device.kv_tokens))
         self.step_s = np.append(self.step_s, 0.0)
-        self._idle_step_s = np.append(
-            self._idle_step_s, device.step_s - _added_s(device, device.slots, device.kv_tokens / 2)
-        )
+        idle_s = device.step_s - _added_s(device, device.slots, device.kv_tokens / 2)
+        self._own_idle_s = np.append(self._own_idle_s, idle_s)
+        self._idle_s = np.append(self._idle_s, idle_s)
+        self._added_s = np.append(self._added_s, 0.0)
         self.draining = np.append(self.draining, False)
         self.external_slots = np.append(self.external_slots, 0.0)
         self.external_kv_tokens = np.append(self.external_kv_tokens, 0.0)
         self.prefill.join(device.prefill_tokens_per_s)
         self._renew_mean_iteration()
         self._data = np.concatenate([self._data, np.zeros((_FIELDS, 1, self._data.shape[2]))], axis=1)
-        self._renew_step(len(self.devices) - 1)
+        self._pool_idle_steps()
 
     def drain(self, device_id: str) -> None:
         self.draining[self.row(device_id)] = True
@@ -382,17 +386,31 @@ class Ledger:
     def _blend_step(self, g: int, step_s: float) -> None:
         """Learn what an iteration takes besides what its residents add; that also stands for the prompts in it."""
         self._renew_step(g)
-        self._idle_step_s[g] += STEP_BLEND * (step_s - self.step_s[g])
-        self._renew_step(g)
+        self._own_idle_s[g] += STEP_BLEND * (step_s - self._added_s[g] - self._own_idle_s[g])
+        self._pool_idle_steps()
+
+    def _pool_idle_steps(self) -> None:
+        """Devices of one kind share the mean of what they learned, unless one is clearly off it.
+
+        What is learned has noise, and noise would send everything to the device that happens to look fastest.
+        """
+        kinds = {(device.step_s, device.iteration) for device in self.devices}
+        for kind in kinds:
+            alike = [g for g, device in enumerate(self.devices) if (device.step_s, device.iteration) == kind]
+            own = self._own_idle_s[alike]
+            mean = own.sum() / len(alike)
+            self._idle_s[alike] = np.where(np.abs(own - mean) <= ALIKE_SHARE * abs(mean), mean, own)
+        least = LEAST_STEP_SHARE * np.array([device.step_s for device in self.devices])
+        np.maximum(self._idle_s + self._added_s, least, out=self.step_s)
 
     def _renew_step(self, g: int) -> None:
         """The step time under what the device holds now, so that an idle device is not taken for a slow one."""
         device = self.devices[g]
-        added_s = 0.0
         if device.iteration.per_sequence_s or device.iteration.per_kv_token_s:
             data = self._data[:, g, : self.count[g]]
-            added_s = _added_s(device, int(self.count[g]), float(data[PROMPT].sum() + data[DECODED].sum()))
-        self.step_s[g] = max(self._idle_step_s[g] + added_s, LEAST_STEP_SHARE * device.step_s)
+            kv_tokens = float(data[PROMPT].sum() + data[DECODED].sum())
+            self._added_s[g] = _added_s(device, int(self.count[g]), kv_tokens)
+        self.step_s[g] = max(self._idle_s[g] + self._added_s[g], LEAST_STEP_SHARE * device.step_s)
 
 
 _DEVICE_ARRAYS = (
@@ -400,7 +418,9 @@ _DEVICE_ARRAYS = (
     "slots",
     "kv_tokens",
     "step_s",
-    "_idle_step_s",
+    "_own_idle_s",
+    "_idle_s",
+    "_added_s",
     "draining",
     "external_slots",
     "external_kv_tokens",

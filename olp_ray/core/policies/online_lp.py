@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from olp_ray.core.admission import LOAD_WEIGHT, Admission, Candidates, admit_in_order
+from olp_ray.core.admission import LOAD_WEIGHT, Admission, Candidates, Crowding, admit_in_order
 from olp_ray.core.fairness import TenantShares
 from olp_ray.core.forecast import Forecast
 from olp_ray.core.history import PREDICTED, PROMPT, ArrivalHistory
@@ -223,6 +223,26 @@ class OnlineLP:
             (found.cost - found.value.T)[:, order],
             load[:, None] * found.life_s.T[:, order],
             np.full(len(order), reserve),
+            self._crowding(view, found, order),
+        )
+
+    def _crowding(self, view: View, found: Appraisal, order: np.ndarray) -> Crowding | None:
+        """None where no iteration takes longer for what is in it, as in the paper's model."""
+        ledger, prompt = view.ledger, view.waiting.prompt_tokens[order]
+        rate = ledger.prefill.rate_tokens_per_s
+        model = ledger.mean_iteration
+        if np.isinf(rate).all() and not (model.per_sequence_s or model.per_kv_token_s):
+            return None
+        output, weight = found.terms.output_tokens[order], found.terms.weight[order]
+        models = [device.iteration for device in ledger.devices]
+        per_sequence_s = np.array([model.per_sequence_s for model in models])[:, None]
+        per_kv_token_s = np.array([model.per_kv_token_s for model in models])[:, None]
+        objective = self._objective
+        return Crowding(
+            per_sequence_s + per_kv_token_s * (prompt + output / 2),
+            prompt / rate[:, None],
+            objective.e2e * weight * output,
+            (objective.e2e + objective.ttft) * weight,
         )
 
     def _rank(self, found: Appraisal, first: np.ndarray) -> np.ndarray:

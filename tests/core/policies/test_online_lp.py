@@ -5,9 +5,20 @@ import math
 import numpy as np
 import pytest
 
+from olp_ray.config import RouterConfig
 from olp_ray.core.prices import build_tables
 from olp_ray.core.router import Router
-from olp_ray.core.types import Arrived, Assign, AssignmentKey, Device, RejectReason, Request, Stage
+from olp_ray.core.types import (
+    Arrived,
+    Assign,
+    AssignmentKey,
+    Device,
+    EngineObserved,
+    IterationModel,
+    RejectReason,
+    Request,
+    Stage,
+)
 
 NOW_S = 60.0
 FACTOR = 0.7  # all reward is in deadlines, so the gate charges gate_scale of the price
@@ -194,3 +205,28 @@ def test_prices_stay_zero_before_enough_has_arrived(make_settings, limits):
         step = router.handle(float(4 * i), [Arrived(Request(f"r{i}", 4.0 * i, 10, 20.0))])
         assert (step.price_work is not None) == (i == 7)
         assert (router.policy.prices.base_price > 0) == (i == 7)
+
+
+def burst(steps_s, seen_s):
+    """Where 16 requests that come at once go on idle devices, whose engines were seen to take seen_s per iteration."""
+    iteration = IterationModel(5e-5, 1e-7, 5e-5)
+    devices = [
+        Device(f"g{i}", 128, 400_000, step_s, prefill_tokens_per_s=1e4, iteration=iteration)
+        for i, step_s in enumerate(steps_s)
+    ]
+    settings = RouterConfig(preset="e2e").settings("timed")
+    router = Router(devices, "online_lp", settings, RouterConfig().limits(), seed=0)
+    router.handle(0.0, [EngineObserved(f"g{i}", 0, 0, 0, step_s, 0.0) for i, step_s in enumerate(seen_s)])
+    arrivals = [Arrived(Request(f"r{n:02d}", 1.0, 50, 100.0)) for n in range(16)]
+    placed = [decision.key.device_id for decision in router.handle(1.0, arrivals).decisions]
+    return [placed.count(device.id) for device in devices]
+
+
+def test_a_burst_spreads_over_alike_devices_whatever_was_learned_of_their_speed():
+    assert burst([0.04] * 4, [0.015, 0.016, 0.0155, 0.0158]) == [4, 4, 4, 4]
+
+
+def test_a_faster_device_gets_more_of_a_burst_and_not_all_of_it():
+    fast, slow = burst([0.0395, 0.04], [0.0145, 0.015])
+    assert fast + slow == 16
+    assert fast > slow > 0
