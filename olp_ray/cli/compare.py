@@ -27,7 +27,7 @@ from olp_ray.sweep.trial import OpenRouter
     help=f"May be given many times.  [{', '.join(DEFAULT_POLICIES)}]",
 )
 @click.option("--seeds", type=int, metavar="N", help="Run seeds 0 to N-1.  [3]")
-@click.option("--metric", default="e2e_mean_s", show_default=True, help="Sort by this metric.")
+@click.option("--metric", default="attainment", show_default=True, help="Sort by this metric.")
 @click.option("--reference", metavar="NAME", help="Policy that the others are compared with.  [the first one]")
 @click.option("--workers", type=int, metavar="N", help="Processes.  [one per CPU]")
 @runtime_options
@@ -74,8 +74,13 @@ def compare(
             progress=progress,
         )
     print_table(comparison_table(result.runs, sort_by=metric, reference=reference))
+    objective = scenario.router.core_objective(scenario.mode)
     Console().print(
-        "Latencies are of the requests that were served; `SLO met` counts all others as misses.", soft_wrap=True
+        f"In time: TTFT below {objective.ttft_threshold_s:g} s and E2E below {objective.e2e_threshold_s:g} s. "
+        "Latencies are of the requests that were served; `SLO met` counts all others as misses. "
+        "Counts are means over seeds. "
+        "Policies with the preset `attainment` reject what is too late, the others serve everything.",
+        soft_wrap=True,
     )
     Console().print(f"Tables are in {out}. Open {result.figures[0]}", soft_wrap=True)
 

@@ -63,7 +63,10 @@ def plot_timeline(folder: str | Path, path: str | Path) -> Path:
 def plot_comparison(
     results: str | Path, path: str | Path, metrics: Sequence[str] = ("ttft_p95_s", "e2e_mean_s", "attainment")
 ) -> Path:
-    """Bars per policy with 95 % intervals over seeds; results is a parquet file with policy, seed and metrics."""
+    """Bars per policy with 95 % intervals and a dot per seed; results is a parquet file with policy, seed and metrics.
+
+    The axis follows the seeds: an interval over few of them that reaches beyond is cut.
+    """
     runs = pd.read_parquet(results)
     pyplot = _pyplot()
     figure, axes = pyplot.subplots(1, len(metrics), figsize=(5 * len(metrics), 4), layout="constrained", squeeze=False)
@@ -72,11 +75,18 @@ def plot_comparison(
         bars = [mean_interval(runs[runs["policy"] == policy][metric].tolist()) for policy in policies]
         means = [bar.mean for bar in bars]
         axis.barh(policies, means, xerr=np.nan_to_num([bar.half_width for bar in bars]), color="tab:blue", alpha=0.8)
+        for row, policy in enumerate(policies):
+            seeds = runs[runs["policy"] == policy][metric]
+            axis.plot(seeds, [row] * len(seeds), ".", color="black", markersize=4)
+        largest = runs[metric].max()
+        share = METRICS[metric].better == "higher" and largest <= 1
+        axis.set_xlim(0, 1 if share else 1.1 * largest if largest > 0 else 1)
         axis.invert_yaxis()
         axis.set_xlabel(
             f"{METRICS[metric].doc} ({METRICS[metric].unit})" if METRICS[metric].unit else METRICS[metric].doc
         )
-        axis.set_title(metric, fontsize="medium")
+        better = "higher is better" if METRICS[metric].better == "higher" else "lower is better"
+        axis.set_title(f"{metric}: {better}", fontsize="medium")
     return _save(figure, path)
 
 

@@ -24,6 +24,7 @@ DEFAULT_POLICIES = (
     "least_outstanding",
     "central_fifo",
     "sjf_reservation",
+    "on_time_sjf:attainment",
     "online_lp",
     "online_lp:e2e",
     "online_lp:attainment",
