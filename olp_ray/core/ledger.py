@@ -19,7 +19,7 @@ from __future__ import annotations
 import math
 from bisect import insort
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -34,6 +34,15 @@ LEAST_STEP_SHARE = 0.05  # of the device's first estimate
 STEP_BLEND = 0.2  # weight of a new observation of the step time
 
 Schedule = list[tuple[float, int, int]]
+
+
+class Resident(NamedTuple):
+    """One resident, as of some moment; tokens are estimates between the engine's reports."""
+
+    assigned_s: float
+    started: bool
+    decoded_tokens: float
+    predicted_tokens: float
 
 
 class Ledger:
@@ -274,6 +283,13 @@ class Ledger:
             data = self._data[:, g, : self.count[g]]
             self.prefill.withdraw(g, prompt_tokens, float(data[PROMPT, data[DECODED] == 0].sum()))
         return request
+
+    def resident(self, key: AssignmentKey, now_s: float) -> Resident:
+        """What is known of one resident. Raises `EventError` for a key that is not here."""
+        g, column = self._find(key)
+        data = self._data[:, g, column]
+        decoded = float(self.decoded_on(g, now_s)[column])
+        return Resident(float(data[ASSIGNED_S]), bool(data[STARTED]), decoded, float(data[PREDICTED]))
 
     def keys_on(self, device_id: str) -> tuple[AssignmentKey, ...]:
         return tuple(self._keys[self.row(device_id)])

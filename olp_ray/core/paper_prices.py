@@ -79,9 +79,14 @@ class PaperPrices:
         return max(self._end - now, 0)
 
     def cost(self, columns: np.ndarray) -> np.ndarray:
-        """a'p of columns over their full extent, (m,): eq. 10 by prefix sums."""
+        """a'p of columns over their full extent, (m,): eq. 10."""
+        slot, kv = self.cost_by_resource(columns)
+        return slot + kv
+
+    def cost_by_resource(self, columns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The shares of slots and of KV tokens in `cost`, both (m,), by prefix sums."""
         if not len(columns):
-            return np.zeros(0)
+            return np.zeros(0), np.zeros(0)
         device, start, stop = (columns[:, c].astype(np.int64) for c in (Column.DEVICE, Column.START, Column.STOP))
         low, high = int(start.min()), int(max(stop.max(), start.max()))
         ahead = self.prices[:, :, low:high]
@@ -91,7 +96,7 @@ class PaperPrices:
         np.cumsum(ahead[:, 1] * np.arange(high - low), axis=1, out=tables[2, :, 1:])
         slot, kv, timed_kv = tables[:, device, np.maximum(stop, start) - low] - tables[:, device, start - low]
         growth = columns[:, Column.GROWTH]
-        return slot + self.kv_scale * ((columns[:, Column.LEVEL] - growth * (start - low)) * kv + growth * timed_kv)
+        return slot, self.kv_scale * ((columns[:, Column.LEVEL] - growth * (start - low)) * kv + growth * timed_kv)
 
     def update(
         self,

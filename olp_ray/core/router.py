@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 
 from olp_ray.core.calibration import Calibration
+from olp_ray.core.explain import explain
+from olp_ray.core.explanation import Explanation
 from olp_ray.core.ledger import Ledger
 from olp_ray.core.policies import build_policy
 from olp_ray.core.policies.base import Completion, View
@@ -125,9 +127,12 @@ class Router:
             tuple(faults),
         )
 
-    def explain(self, now_s: float) -> tuple[Mapping[str, Any], ...]:
-        """One record per waiting request: what it is worth, what it would cost where, why it waits."""
-        return self.policy.explain(self._view(), now_s)
+    def explain(self, now_s: float, request_id: str | None = None) -> tuple[Explanation, ...]:
+        """What each request is worth and costs where, why it waits and for how long; or only the stages of one id.
+
+        Requests that wait come first, in order of arrival, then those on devices. Nothing changes.
+        """
+        return explain(self._view(), self.policy, now_s, request_id)
 
     def where(self, key: RequestKey) -> AssignmentKey | None:
         """The assignment that the request holds now, or None when it waits or is not known."""

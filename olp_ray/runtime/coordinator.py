@@ -16,6 +16,7 @@ from typing import Any
 from ray.exceptions import RayActorError
 
 from olp_ray.config import RouterConfig, RuntimeConfig
+from olp_ray.core.explanation import Explanation
 from olp_ray.core.priced_router import PricedRouter
 from olp_ray.core.prices import InlinePricer, Pricer
 from olp_ray.core.router import Router
@@ -139,9 +140,9 @@ class Coordinator:
         """All values of this process, as plain data."""
         return observe(self._running(), self._core, self._pricer)
 
-    async def explain(self) -> tuple[Any, ...]:
-        """Why each waiting request waits."""
-        return self._core.explain(self._clock())
+    async def explain(self, request_id: str | None = None) -> tuple[Explanation, ...]:
+        """What `Router.explain` says now of every request, or of one; nothing for an id that is not known."""
+        return self._core.explain(self._clock(), request_id)
 
     async def shard_process_ids(self) -> list[int]:
         """Process ids of the price shards, in order."""

@@ -39,6 +39,7 @@ class Appraisal:
     value: np.ndarray  # (J, G) V
     cost: np.ndarray  # (G, J) c
     volume: np.ndarray  # (J,) what a life takes of a mean device, by scarcity
+    lost: np.ndarray  # (J,) A on the device where it is largest
     key: np.ndarray  # (J,)
 
 
@@ -71,11 +72,12 @@ def appraise(
     cost = cost_from_now(tables, settings.bucket_s, uncached.T, life_s.T, step_s)
     tick_s = float(ledger.step_s.mean())
     lost = urgency(objective, settings.reward_window_s, settings.urgency_s, tick_s, by_request, first_s, life_s)
+    lost = lost.max(axis=1)
     mean_life_s = life_s.sum(axis=1) / life_s.shape[1]
     volume = scarcity @ resource_shares(ledger, prompt, output, mean_life_s)
     key = np.full(len(prompt), np.nan)
     if base_price > 0:
-        key = lost.max(axis=1) / (cost.min(axis=0) + settings.regular_price * base_price * volume)
+        key = lost / (cost.min(axis=0) + settings.regular_price * base_price * volume)
     return Appraisal(
         terms,
         view.calibration.median_length(queue.predicted_output_tokens),
@@ -85,6 +87,7 @@ def appraise(
         value,
         cost,
         volume,
+        lost,
         key,
     )
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -26,6 +26,9 @@ from olp_ray.core.types import (
     Request,
     Stage,
 )
+
+if TYPE_CHECKING:
+    from olp_ray.core.policies.outlook import Outlook, Worth
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +87,9 @@ class Policy(Protocol):
 
     `step` is called once per `Router.handle`, also when nothing waits. `snapshot` returns a dict of plain values and
     arrays that `restore` of a newly built policy of the same name takes back.
+
+    `outlook` is what `step` would decide about what waits, at the prices in force, and `worth` what it would weigh
+    (None: nothing). Both change nothing, and are asked only when something waits and a device is there.
     """
 
     name: str
@@ -97,4 +103,6 @@ class Policy(Protocol):
 
     def restore(self, state: Mapping[str, Any]) -> None: ...
 
-    def explain(self, view: View, now_s: float) -> tuple[Mapping[str, Any], ...]: ...
+    def outlook(self, view: View, now_s: float) -> Outlook: ...
+
+    def worth(self, view: View, now_s: float) -> Worth | None: ...

@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from olp_ray.core.admission import admit_in_order, plain_candidates
+from olp_ray.core.admission import Admission, admit_in_order, plain_candidates
 from olp_ray.core.forecast import Forecast
 from olp_ray.core.policies.base import PolicyStep, View
+from olp_ray.core.policies.outlook import NextDecision, Outlook, look_ahead
 from olp_ray.core.policies.settings import PolicySettings
 from olp_ray.core.policies.shedding import expiry_s, refuse_expired
 from olp_ray.core.types import Objective
@@ -51,22 +52,27 @@ class CentralQueue:
         forecast = Forecast(view.ledger, view.calibration, now_s, *self._plan)
         if not forecast.takes_more.any():
             return PolicyStep(next_wake_s=forecast.next_room_s(now_s))
+        done = self._admit(view, forecast, self._order(view, alive, now_s))
+        self._rotation = done.rotation
+        wake_s = forecast.next_room_s(now_s) if len(done.placed) < alive.sum() else np.inf
+        return PolicyStep(tuple(view.assign(i, g) for i, g in done.placed), next_wake_s=wake_s)
+
+    def _order(self, view: View, alive: np.ndarray, now_s: float) -> np.ndarray:
         order = self.rank(view, now_s)
-        order = order[alive[order]]
+        return order[alive[order]]
+
+    def _admit(self, view: View, forecast: Forecast, order: np.ndarray) -> Admission:
         queue = view.waiting
         length = view.calibration.median_length(queue.predicted_output_tokens[order])
         allowed = view.may_run()[:, order]
         candidates = plain_candidates(order, queue.prompt_tokens[order], length, allowed, may_reserve=self.reserves)
-        done = admit_in_order(
+        return admit_in_order(
             forecast,
             candidates,
             self._rotation,
             head_of_line=self.head_of_line,
             reservations=max(1, round(len(view.ledger.devices) / 2)),
         )
-        self._rotation = done.rotation
-        wake_s = forecast.next_room_s(now_s) if len(done.placed) < alive.sum() else np.inf
-        return PolicyStep(tuple(view.assign(i, g) for i, g in done.placed), next_wake_s=wake_s)
 
     def reconfigure(self, objective: Objective) -> None:
         self.objective = objective
@@ -78,22 +84,21 @@ class CentralQueue:
         check_version(state)
         self._rotation = int(state["rotation"])
 
-    def explain(self, view: View, now_s: float) -> tuple[Mapping[str, Any], ...]:
-        """Per waiting request: its place in the order, and on which devices it would fit now."""
+    def outlook(self, view: View, now_s: float) -> Outlook:
+        """The decision of `step`, on a copy of the plans."""
+        alive = np.ones(len(view.waiting), dtype=bool)
+        if self._sheds:
+            alive = expiry_s(view, self.objective) > now_s
+        order = self._order(view, alive, now_s)
         forecast = Forecast(view.ledger, view.calibration, now_s, *self._plan)
-        queue, allowed = view.waiting, view.may_run()
+        done = self._admit(view, forecast, order)
+        queue = view.waiting
         length = view.calibration.median_length(queue.predicted_output_tokens)
-        fits = [allowed[g] & forecast.fits(g, queue.prompt_tokens, length) for g in range(len(allowed))]
-        place = {int(i): k for k, i in enumerate(self.rank(view, now_s))} if len(queue) else {}
-        return tuple(
-            {
-                "request_id": entry.request.id,
-                "waited_s": now_s - entry.request.arrival_s,
-                "rank": place[i],
-                "fits_on": tuple(view.ledger.devices[g].id for g in range(len(fits)) if fits[g][i]),
-            }
-            for i, entry in enumerate(queue)
-        )
+        decision = NextDecision(order, view.may_run(), queue.prompt_tokens, length, done.placed, done.reserved)
+        return look_ahead(view, now_s, *self._plan, decision)
+
+    def worth(self, view: View, now_s: float) -> None:
+        """Nothing is weighed: the order is all there is."""
 
 
 def check_version(state: Mapping[str, Any]) -> None:

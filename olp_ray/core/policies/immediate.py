@@ -9,6 +9,7 @@ import numpy as np
 
 from olp_ray.core.policies.base import PolicyStep, View
 from olp_ray.core.policies.central import check_version
+from olp_ray.core.policies.outlook import Outlook, send_on
 from olp_ray.core.policies.settings import PolicySettings
 from olp_ray.core.types import Objective
 
@@ -60,16 +61,12 @@ class Immediate:
         check_version(state)
         self._turn = int(state["turn"])
 
-    def explain(self, view: View, now_s: float) -> tuple[Mapping[str, Any], ...]:
+    def outlook(self, view: View, now_s: float) -> Outlook:
         """A request waits here only while no device may run it."""
-        return tuple(
-            {
-                "request_id": entry.request.id,
-                "waited_s": now_s - entry.request.arrival_s,
-                "reason": "no device takes new requests of this model and stage",
-            }
-            for entry in view.waiting
-        )
+        return send_on(view)
+
+    def worth(self, view: View, now_s: float) -> None:
+        """Nothing is weighed: the device is chosen by load or by turn."""
 
 
 def least(devices: np.ndarray, score: np.ndarray, turn: int) -> int:

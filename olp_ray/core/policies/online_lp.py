@@ -10,6 +10,7 @@ Notation: `core.policies.appraisal` for V, c, e, A; f is the share of the price 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -21,13 +22,24 @@ from olp_ray.core.history import PREDICTED, PROMPT, ArrivalHistory
 from olp_ray.core.policies.appraisal import Appraisal, appraise, resource_shares
 from olp_ray.core.policies.base import PolicyStep, View
 from olp_ray.core.policies.central import check_version
+from olp_ray.core.policies.outlook import NextDecision, Outlook, Worth, look_ahead
 from olp_ray.core.policies.price_updates import PriceUpdates
 from olp_ray.core.policies.settings import PolicySettings
 from olp_ray.core.policies.shedding import expiry_s, refuse_expired
+from olp_ray.core.prices import KV_INTEGRAL, KV_PRICE, TIMED_KV_INTEGRAL, cost_from_now
 from olp_ray.core.reward import deadline_share
 from olp_ray.core.types import Decision, Objective, Request
 
 MIN_VOLUMES = 50  # arrivals before the largest are told from the rest
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Pass:
+    """order are queue indices as they were looked at, open_to (G, J) bool where gate and guard let them go."""
+
+    admission: Admission
+    order: np.ndarray
+    open_to: np.ndarray
 
 
 class OnlineLP:
@@ -83,28 +95,33 @@ class OnlineLP:
         """Worth and price of every waiting request on every device."""
         return self._appraise(view, self._queue_weights(view, now_s), now_s)
 
-    def explain(self, view: View, now_s: float) -> tuple[Mapping[str, Any], ...]:
-        """Per waiting request: reward, price and margin by device, option value, where it would fit."""
-        if not view.waiting or not view.ledger.devices:
-            return ()
+    def worth(self, view: View, now_s: float) -> Worth:
+        """What the next decision would weigh; the price of a life is split by pricing it with one resource free."""
         found = self.appraise(view, now_s)
+        kv_free = self._prices.tables.copy()
+        kv_free[:, [KV_PRICE, KV_INTEGRAL, TIMED_KV_INTEGRAL]] = 0.0
+        uncached = (view.waiting.prompt_tokens[:, None] - view.cached_tokens()).T
+        step_s = found.life_s.T / found.terms.output_tokens
+        slot_price = cost_from_now(kv_free, self._settings.bucket_s, uncached, found.life_s.T, step_s)
+        reward = np.broadcast_to(found.value, found.life_s.shape)
+        level = np.where(np.isnan(found.key), np.nan, self._levels(found))
+        return Worth(reward, slot_price, found.cost - slot_price, found.lost, found.key, level)
+
+    def outlook(self, view: View, now_s: float) -> Outlook:
+        """The decision of `step` at the prices in force, on a copy of the plans."""
+        shed = self._expiry_s(view) <= now_s
         forecast = Forecast(view.ledger, view.calibration, now_s, *self._plan)
-        prompt = view.waiting.prompt_tokens
-        ids = [device.id for device in view.ledger.devices]
-        fits = np.array([forecast.fits(g, prompt, found.length_tokens) for g in range(len(ids))])
-        margin = found.value.T - found.cost
-        return tuple(
-            {
-                "request_id": entry.request.id,
-                "waited_s": float(found.terms.waited_s[j]),
-                "key": float(found.key[j]),
-                "option_value": float(max(margin[:, j].max(), 0.0)),
-                "reward": dict(zip(ids, np.broadcast_to(found.value[j], len(ids)).tolist(), strict=True)),
-                "price": dict(zip(ids, found.cost[:, j].tolist(), strict=True)),
-                "fits_on": tuple(ids[g] for g in np.flatnonzero(fits[:, j])),
-            }
-            for j, entry in enumerate(view.waiting)
+        found = self.appraise(view, now_s)
+        done = self._admit(view, forecast, found, shed)
+        decision = NextDecision(
+            done.order,
+            done.open_to,
+            view.waiting.prompt_tokens,
+            found.length_tokens,
+            done.admission.placed,
+            done.admission.reserved,
         )
+        return look_ahead(view, now_s, *self._plan, decision)
 
     # -- one tick -----------------------------------------------------------------------------------------------
 
@@ -141,14 +158,13 @@ class OnlineLP:
         return weights
 
     def _decide(self, view: View, weights: np.ndarray, now_s: float) -> PolicyStep:
-        settings = self._settings
-        last_s = expiry_s(view, self._objective) if settings.shed else np.full(len(view.waiting), np.inf)
+        last_s = self._expiry_s(view)
         shed = last_s <= now_s
         decisions: list[Decision] = [refuse_expired(view, int(i), self._objective) for i in np.flatnonzero(shed)]
         forecast = Forecast(view.ledger, view.calibration, now_s, *self._plan)
         if forecast.takes_more.any() and not shed.all():
             found = self._appraise(view, weights, now_s)
-            done = self._admit(view, forecast, found, shed)
+            done = self._admit(view, forecast, found, shed).admission
             self._rotation = done.rotation
             decisions.extend(view.assign(i, g) for i, g in done.placed)
             if self._objective.tenant_fairness:
@@ -158,12 +174,16 @@ class OnlineLP:
         wake_s = min(forecast.next_room_s(now_s), float(last_s[~shed].min(initial=np.inf)))
         return PolicyStep(tuple(decisions), next_wake_s=wake_s)
 
+    def _expiry_s(self, view: View) -> np.ndarray:
+        """When each waiting request is shed, (J,); inf: never."""
+        return expiry_s(view, self._objective) if self._settings.shed else np.full(len(view.waiting), np.inf)
+
     def _count_service(self, view: View, found: Appraisal, done: Admission, now_s: float) -> None:
         for i, _ in done.placed:
             request = view.waiting[i].request
             self._shares.served(request.tenant, request.prompt_tokens + float(found.terms.output_tokens[i]), now_s)
 
-    def _admit(self, view: View, forecast: Forecast, found: Appraisal, shed: np.ndarray) -> Admission:
+    def _admit(self, view: View, forecast: Forecast, found: Appraisal, shed: np.ndarray) -> _Pass:
         """Qualified requests by rank with reservations; then, on devices below the guard, the rest."""
         settings = self._settings
         first = self._goes_first(view, found)
@@ -178,8 +198,12 @@ class OnlineLP:
         candidates = self._candidates(view, found, order[qualified[order]], gated, reserve=True)
         done = admit_in_order(forecast, candidates, self._rotation, reservations=self._reservations(view, found))
         if idle.any() and not qualified[order].all():
-            self._fill_idle(view, forecast, found, order[~qualified[order]], allowed, done)
-        return done
+            rest = self._by_margin_per_price(found, order[~qualified[order]])
+            below = (forecast.utilisation < settings.guard)[:, None] & allowed
+            self._fill_idle(view, forecast, found, rest, below, done)
+            order = np.concatenate([order[qualified[order]], rest])
+            gated[:, rest] = below[:, rest]
+        return _Pass(done, order, gated)
 
     def _reservations(self, view: View, found: Appraisal) -> int:
         """How many devices may be kept free; none where tokens make most of the reward, since waiting wastes them."""
@@ -188,24 +212,25 @@ class OnlineLP:
             return 0
         return max(1, round(len(view.ledger.devices) / 2))
 
+    def _by_margin_per_price(self, found: Appraisal, rest: np.ndarray) -> np.ndarray:
+        cost = found.cost.min(axis=0)[rest]
+        ratio = (found.value.max(axis=1)[rest] - cost) / np.maximum(cost, np.finfo(float).tiny)
+        return rest[np.lexsort((rest, -ratio))]
+
     def _fill_idle(
         self,
         view: View,
         forecast: Forecast,
         found: Appraisal,
         rest: np.ndarray,
-        allowed: np.ndarray,
+        below: np.ndarray,
         done: Admission,
     ) -> None:
-        """Let requests that the gate refuses use devices below the guard, best margin per price first."""
-        guard = self._settings.guard
-        below = (forecast.utilisation < guard)[:, None] & allowed
+        """Let requests that the gate refuses use devices below the guard, up to it, in the order of `rest`."""
+        below = below.copy()
         for g, (_, steps) in done.reserved.items():
             below[g] &= found.length_tokens <= max(1.0, steps)
-        forecast.slots = np.minimum(forecast.slots, np.ceil(guard * view.ledger.slots))
-        cost = found.cost.min(axis=0)[rest]
-        ratio = (found.value.max(axis=1)[rest] - cost) / np.maximum(cost, np.finfo(float).tiny)
-        rest = rest[np.lexsort((rest, -ratio))]
+        forecast.slots = np.minimum(forecast.slots, np.ceil(self._settings.guard * view.ledger.slots))
         candidates = self._candidates(view, found, rest, below, reserve=False)
         more = admit_in_order(forecast, candidates, done.rotation)
         done.placed.extend(more.placed)
@@ -248,12 +273,16 @@ class OnlineLP:
     def _rank(self, found: Appraisal, first: np.ndarray) -> np.ndarray:
         """Queue indices: starvation bound first (longest wait first), then levels of the key, then arrival."""
         index = np.arange(len(found.key))
-        level = np.zeros(len(index))
-        if not np.isnan(found.key).any():
-            with np.errstate(divide="ignore"):
-                level = np.floor(np.log(found.key) / np.log(self._settings.level_ratio))
+        level = self._levels(found)
         overdue = np.where(first, found.terms.waited_s, 0.0)
         return np.lexsort((index, -level, -overdue, ~first))
+
+    def _levels(self, found: Appraisal) -> np.ndarray:
+        """Requests whose keys are within the level ratio are equal, (J,); all of them while there are no prices."""
+        if np.isnan(found.key).any():
+            return np.zeros(len(found.key))
+        with np.errstate(divide="ignore"):
+            return np.asarray(np.floor(np.log(found.key) / np.log(self._settings.level_ratio)))
 
     def _goes_first(self, view: View, found: Appraisal) -> np.ndarray:
         """Requests at the starvation bound, except those of the largest volume in history, (J,) bool."""

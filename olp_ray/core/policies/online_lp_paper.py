@@ -19,19 +19,22 @@ The residents' remaining capacity is read from the ledger: predicted lengths, co
 
 from __future__ import annotations
 
+import copy
+import dataclasses
 import math
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from olp_ray.core.admission import admit_in_order, plain_candidates
+from olp_ray.core.admission import Admission, admit_in_order, plain_candidates
 from olp_ray.core.calibration import Calibration
 from olp_ray.core.forecast import Forecast, expected_occupancy
 from olp_ray.core.history import ArrivalHistory
 from olp_ray.core.paper_prices import Column, PaperPrices
 from olp_ray.core.policies.base import PolicyStep, View
 from olp_ray.core.policies.central import check_version
+from olp_ray.core.policies.outlook import NextDecision, Outlook, Worth, look_ahead
 from olp_ray.core.policies.settings import PolicySettings
 from olp_ray.core.policies.shedding import expiry_s, refuse_expired
 from olp_ray.core.reward import thresholds
@@ -79,11 +82,12 @@ class OnlineLPPaper:
         if begins:
             self._update(view, now_s, slot, largest, rng)  # line 7
         margin = self._margin(view, reward, columns, largest)  # line 8
-        shed = expiry_s(view, self._objective) <= now_s if self._sheds else np.zeros(len(margin), dtype=bool)
+        shed = self._shed(view, now_s)
         margin[shed] = -np.inf
         if begins and self._settings.recording != "admitted":
             self._record_best(margin, columns)  # line 9
         placed = self._admit(view, forecast, margin)  # lines 10-16
+        self._rotation += len(placed)
         if self._settings.recording == "admitted":
             devices = len(view.ledger.devices)
             self._prices.record(columns[[i * devices + g for i, g in placed]])
@@ -115,29 +119,38 @@ class OnlineLPPaper:
         self._updated, self._updates = int(state["updated"]), int(state["updates"])
         self._rotation = int(state["rotation"])
 
-    def explain(self, view: View, now_s: float) -> tuple[Mapping[str, Any], ...]:
-        """Per waiting request: normalised reward and margin by device, option value y_j, where it would fit."""
+    def worth(self, view: View, now_s: float) -> Worth | None:
+        """Normalised rewards and the prices of columns (eq. 10); None after the horizon."""
         slot = self._slot(now_s)
-        ids = [device.id for device in view.ledger.devices]
-        if not view.waiting or not ids or slot >= self._slots or self._prices.device_ids != tuple(ids):
-            return ()
+        if slot >= self._slots:
+            return None
+        prices = self._prices_of(view)
         reward, columns = self._columns(view, now_s, slot)
-        largest = self._largest(reward)
-        margin = self._margin(view, reward, columns, largest)
-        worth = normalised(reward, self._settings.reward_normaliser, largest)
+        slot_price, kv_price = (part.reshape(reward.shape).T for part in prices.cost_by_resource(columns))
+        nothing = np.full(len(reward), np.nan)
+        worth = normalised(reward, self._settings.reward_normaliser, self._largest(reward))
+        return Worth(worth, slot_price, kv_price, nothing, nothing, nothing)
+
+    def outlook(self, view: View, now_s: float) -> Outlook:
+        """The decision of `step` at the prices in force, on a copy of the plans."""
+        queue, worth = view.waiting, self.worth(view, now_s)
         forecast = Forecast(view.ledger, self._uncalibrated, now_s, LEVEL, self._prefill_ahead_s)
-        fits = self._fits(view, forecast)
-        return tuple(
-            {
-                "request_id": entry.request.id,
-                "waited_s": now_s - entry.request.arrival_s,
-                "option_value": float(max(margin[j].max(), 0.0)),
-                "reward": dict(zip(ids, worth[j].tolist(), strict=True)),
-                "margin": dict(zip(ids, margin[j].tolist(), strict=True)),
-                "fits_on": tuple(ids[g] for g in np.flatnonzero(fits[j])),
-            }
-            for j, entry in enumerate(view.waiting)
-        )
+        if worth is None:
+            mixed, order, open_to = False, np.arange(len(queue)), view.may_run()
+            placed = self._first_come_pass(view, forecast).placed
+        else:
+            mixed = self._settings.mixed
+            margin = np.where(view.may_run(), worth.reward.T - (worth.slot_price + worth.kv_price), -np.inf).T
+            shed = self._shed(view, now_s)
+            margin[shed] = -np.inf
+            order = np.argsort(-margin.max(axis=1), kind="stable")
+            order = order[~shed[order]]
+            open_to = margin.T > 0
+            placed = self._admit(view, forecast, margin)
+        lengths = np.ceil(queue.predicted_output_tokens) + mixed
+        decision = NextDecision(order, open_to, queue.prompt_tokens - mixed, lengths, placed)
+        plain = dataclasses.replace(view, calibration=self._uncalibrated)
+        return look_ahead(plain, now_s, LEVEL, self._prefill_ahead_s, decision)
 
     # -- one step -----------------------------------------------------------------------------------------------
 
@@ -146,8 +159,10 @@ class OnlineLPPaper:
 
     def _follow(self, view: View) -> None:
         """Prices of the devices there are, with mem_scale = 1 / max M (Appendix B.2)."""
-        ledger = view.ledger
-        self._prices.follow([device.id for device in ledger.devices], 1.0 / max(float(ledger.kv_tokens.max()), 1.0))
+        self._prices.follow([device.id for device in view.ledger.devices], self._kv_scale(view))
+
+    def _kv_scale(self, view: View) -> float:
+        return 1.0 / max(float(view.ledger.kv_tokens.max()), 1.0)
 
     def _largest(self, reward: np.ndarray) -> float:
         """The largest reward over history and waiting requests."""
@@ -244,29 +259,46 @@ class OnlineLPPaper:
         prompt = view.waiting.prompt_tokens - self._settings.mixed
         fits = self._fits(view, forecast)
         score = np.where(fits & (margin > 0), margin, -np.inf)
-        placed = []
+        placed: list[tuple[int, int]] = []
         while (best := score.max(initial=-np.inf)) > -np.inf:
             j = int((score.max(axis=1) == best).argmax())
             devices = np.flatnonzero(score[j] == best)
-            rotated = (devices - self._rotation) % score.shape[1]
+            rotated = (devices - self._rotation - len(placed)) % score.shape[1]
             g = int(devices[np.lexsort((rotated, forecast.utilisation[devices]))[0]])
             forecast.admit(g, float(prompt[j]), float(lengths[j]))
             placed.append((j, g))
-            self._rotation += 1
             score[j] = -np.inf
             score[~forecast.fits(g, prompt, lengths), g] = -np.inf
         return placed
 
     def _first_come(self, view: View, forecast: Forecast) -> PolicyStep:
+        done = self._first_come_pass(view, forecast)
+        self._rotation = done.rotation
+        decisions: tuple[Assign, ...] = tuple(view.assign(i, g) for i, g in done.placed)
+        return PolicyStep(decisions)
+
+    def _first_come_pass(self, view: View, forecast: Forecast) -> Admission:
         """After the horizon: in order of arrival."""
         queue = view.waiting
         index = np.arange(len(queue))
         lengths = np.ceil(queue.predicted_output_tokens)
         candidates = plain_candidates(index, queue.prompt_tokens, lengths, view.may_run())
-        done = admit_in_order(forecast, candidates, self._rotation, head_of_line=True)
-        self._rotation = done.rotation
-        decisions: tuple[Assign, ...] = tuple(view.assign(i, g) for i, g in done.placed)
-        return PolicyStep(decisions)
+        return admit_in_order(forecast, candidates, self._rotation, head_of_line=True)
+
+    def _shed(self, view: View, now_s: float) -> np.ndarray:
+        """Whether each waiting request is rejected, bool (J,)."""
+        if not self._sheds:
+            return np.zeros(len(view.waiting), dtype=bool)
+        return expiry_s(view, self._objective) <= now_s
+
+    def _prices_of(self, view: View) -> PaperPrices:
+        """Prices of the view's devices; a copy where those in force are of other devices."""
+        ids = tuple(device.id for device in view.ledger.devices)
+        if ids == self._prices.device_ids:
+            return self._prices
+        prices = copy.deepcopy(self._prices)
+        prices.follow(ids, self._kv_scale(view))
+        return prices
 
 
 def fixed_horizon_reward(

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from olp_ray.core.explanation import WaitReason
 from olp_ray.core.policies import POLICIES
 from olp_ray.core.router import Router
 from olp_ray.core.types import Arrived, Assign, Device, Finished, RejectReason, Request, Started
@@ -147,8 +148,9 @@ def test_a_restored_router_goes_on_the_same(policy, route):
 def test_explain_names_rank_and_devices(policy, route):
     router = route(policy, [Device("g0", 1, 1000, 1.0)])
     router.handle(0.0, [Arrived(Request(f"{i}", 0.0, 10, 10.0)) for i in range(3)])
-    records = router.explain(7.0)
-    assert [(r["request_id"], r["waited_s"], r["rank"], r["fits_on"]) for r in records] == [
-        ("1", 7.0, 0, ()),
-        ("2", 7.0, 1, ()),
+    answers = router.explain(7.0)
+    assert [(a.request_id, a.waited_s, a.rank, a.fits_on, a.reason) for a in answers] == [
+        ("1", 7.0, 0, (), WaitReason.NO_FREE_SLOT),
+        ("2", 7.0, 1, (), WaitReason.NO_FREE_SLOT),
+        ("0", 0.0, None, ("g0",), None),
     ]

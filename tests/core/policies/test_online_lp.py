@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 
 from olp_ray.config import RouterConfig
-from olp_ray.core.prices import build_tables
+from olp_ray.core.explanation import StartRule, WaitReason
+from olp_ray.core.forecast import Forecast
+from olp_ray.core.prices import SLOT_PRICE, PerDevice, PriceBlock, PriceScalars, build_tables, pick_winners
 from olp_ray.core.router import Router
 from olp_ray.core.types import (
     Arrived,
@@ -90,16 +92,20 @@ def example_fleet(slots=4):
 @pytest.mark.parametrize("name", TABLE)
 def test_worth_and_price_of_the_worked_example(at_prices, name):
     reward, costs, gated, lost, key, level = TABLE[name]
-    record = next(r for r in at_prices(example_fleet(), **EXAMPLE).explain(NOW_S) if r["request_id"] == name)
+    (answer,) = at_prices(example_fleet(), **EXAMPLE).explain(NOW_S, name)
     waiting = next(r for r in WAITING if r.id == name)
-    assert record["reward"] == {"g0": reward, "g1": reward}
-    assert list(record["price"].values()) == pytest.approx(costs, rel=1e-12)
-    assert [reward - FACTOR * c for c in record["price"].values()] == pytest.approx(gated, rel=1e-9)
-    assert record["key"] == pytest.approx(key, abs=5e-7)
-    assert math.floor(math.log(record["key"]) / math.log(1.1)) == level
+    prices = [found.price for found in answer.devices]
+    assert [found.reward for found in answer.devices] == [reward, reward]
+    assert answer.reward == reward
+    assert prices == pytest.approx(costs, rel=1e-12)
+    assert [reward - FACTOR * c for c in prices] == pytest.approx(gated, rel=1e-9)
+    assert answer.option_value == pytest.approx(max(0.0, reward - min(costs)))
+    assert answer.key == pytest.approx(key, abs=5e-7)
+    assert answer.level == level
+    assert answer.not_waiting == pytest.approx(lost, abs=5e-7)
     s, n = waiting.prompt_tokens, waiting.predicted_output_tokens
     regular = 0.5 * (n / 4 + (s * n + n * n / 2) / 1000)
-    assert record["key"] * (min(costs) + 0.02 * regular) == pytest.approx(lost, abs=5e-7)
+    assert answer.key * (min(costs) + 0.02 * regular) == pytest.approx(lost, abs=5e-7)
 
 
 def test_decisions_of_the_worked_example(at_prices):
@@ -107,6 +113,40 @@ def test_decisions_of_the_worked_example(at_prices):
     assert placed(router.handle(NOW_S, [])) == {"a": "g1", "c": "g0"}
     router.check_invariants()
     assert [entry.request.id for entry in router.queue] == ["b"]
+
+
+def test_peaks_and_reservation_of_the_worked_example(at_prices):
+    """Exact peaks: a on g1 makes 3 * 200 + 110 = 710 tokens when its residents end, in 10 steps, where a forecast by
+    buckets says 716; so b fits there in 10 steps."""
+    router = at_prices(example_fleet(), **EXAMPLE)
+    forecast = Forecast(router.ledger, router.calibration, NOW_S, 0.7, math.inf)
+    assert forecast.kv_now[1] + 100 + 1 + 3 == 674  # the engine's own check of a
+    forecast.admit(1, 100.0, 32.0)
+    assert forecast.kv_now[1] + (3 + 1) * 10 == 710
+    assert not forecast.fits(1, np.array([300.0]), np.array([64.0]))[0]
+    assert forecast.earliest_fit(1, 300.0, 64.0) == 10
+    forecast.admit(0, 200.0, 16.0)
+    assert forecast.kv_now[0] + 4 == 684  # and that of c
+    assert forecast.kv_now[0] + 4 * 16 == 744
+    (b,) = router.explain(NOW_S, "b")
+    assert (b.reason, b.expected_start_s, b.start_rule) == (WaitReason.BEHIND, NOW_S + 10, StartRule.RESERVATION)
+    assert b.on("g0").reasons == (WaitReason.PRICE,)
+
+
+def test_one_price_step_of_the_worked_example():
+    """Demand 6 on 4 slots of which 3 are taken: x = 1.25 and p = .05 + .1 * .125 * 1.25 (one bucket, no KV)."""
+    scalars = PriceScalars(16.0, 0.1, 0.5, 0.0, 1.0, 1.0, 0.0, 0.0)
+    start = np.array([[[0.05], [0.0]]])
+    block = PriceBlock([0], start, 0)
+    occupied, capacity = np.array([[[3.0], [0.0]]]), np.array([[[4.0], [1e12]]])
+    sample = np.zeros((1, 5))
+    sample[0, :4] = 0.0, 0.0, 16.0, 6.0
+    per_device = PerDevice(occupied, capacity, np.ones(1), np.full(1, -1))
+    block.begin(0, np.array(scalars), per_device, sample, np.array([[[2.0], [-1.0], [-1.0], [-1.0]]]))
+    bids = block.best(0)
+    block.accept(pick_winners([bids], np.array(scalars)))
+    tables = block.finish()
+    assert tables[0, SLOT_PRICE, 0] == pytest.approx(0.065625, rel=1e-12)
 
 
 @pytest.mark.parametrize(("reservation", "device_id"), [(True, "g0"), (False, "g1")])

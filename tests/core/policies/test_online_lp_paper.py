@@ -14,6 +14,7 @@ from olp_ray.config import PRESETS, FleetConfig, RouterConfig
 from olp_ray.config.build import build_priced_router
 from olp_ray.config.sim import SimConfig
 from olp_ray.core.exact_prices import solve_packing
+from olp_ray.core.explanation import WaitReason
 from olp_ray.core.paper_prices import Column
 from olp_ray.core.policies.online_lp_paper import fixed_horizon_reward, normalised
 from olp_ray.core.router import Router
@@ -280,11 +281,13 @@ def test_restored_router_goes_on_the_same_and_a_new_objective_forgets(route):
 def test_explain_gives_reward_margin_and_option_value(route):
     router = route([Device("g0", 1, 1000, 1.0), Device("g1", 1, 1000, 1.0)])
     router.handle(1.0, [Arrived(Request(f"{i}", 1.0, 10, 20.0)) for i in range(4)])
-    records = router.explain(1.0)
-    assert [record["request_id"] for record in records] == ["2", "3"]
-    for record in records:
-        assert record["option_value"] == max(0.0, *record["margin"].values())
-        assert record["fits_on"] == ()
+    answers = router.explain(1.0)
+    assert [answer.request_id for answer in answers if answer.state == "waiting"] == ["2", "3"]
+    for answer in answers[:2]:
+        assert answer.option_value == max(0.0, *(found.margin for found in answer.devices))
+        assert (answer.fits_on, answer.reason) == ((), WaitReason.NO_FREE_SLOT)
+    for answer in answers[2:]:
+        assert answer.reward == 1.0  # nothing was worth more when it started
 
 
 def run(policy, fleet, preset, seed, horizon=400, rate=0.5):
