@@ -1,12 +1,17 @@
-"""What has arrived lately: a window of past requests to sample from, and the arrival rate. No price is made here."""
+"""What has arrived lately: a window of past requests to sample from, and the arrival rate. No price is made here.
+
+When the rate is found to have changed (`core.rate_change`), what arrived before is forgotten (paper Section 4.3).
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from olp_ray.core.rate_change import RateChange
 from olp_ray.core.types import Request
 from olp_ray.errors import SnapshotError
 
@@ -23,26 +28,42 @@ def own_thresholds(request: Request) -> tuple[float, float]:
 
 
 class ArrivalHistory:
-    """The last `size` arrivals, and the times of the last `rate_window` ones."""
+    """The last `size` arrivals, and the arrival rate over the last `rate_window` ones.
+
+    seen counts arrivals, changes how often the rate was found to have changed, and changed_s is the time since when the
+    present rate holds, as far as is known (-inf before the first change).
+    """
 
     def __init__(self, size: int, rate_window: int) -> None:
         self._size = size
         self._rate_window = rate_window
         self._rows = np.empty((0, _COLUMNS))
-        self._times_s = np.empty(0)
+        self._times_s = np.empty(0)  # of the last max(size, rate_window + 1) arrivals
+        self._rate_change = RateChange()
         self.seen = 0
+        self.changes = 0
+        self.changed_s = -math.inf
 
-    def add(self, requests: Sequence[Request], weights: np.ndarray) -> None:
-        """Append arrivals, oldest first, with the multiplier of each one's reward, (n,)."""
+    def add(self, requests: Sequence[Request], weights: np.ndarray, tick_s: float) -> bool:
+        """Append arrivals with the multiplier of each one's reward, (n,); whether the rate is found to have changed.
+
+        tick_s is the resolution of the clock. One that is told late counts as arriving with the one told before it.
+        """
         if not requests:
-            return
+            return False
         rows = [(r.prompt_tokens, r.predicted_output_tokens, 0.0, *own_thresholds(r)) for r in requests]
         table = np.array(rows, dtype=np.float64)
         table[:, WEIGHT] = weights
-        times_s = np.array([r.arrival_s for r in requests])
+        told_s = np.concatenate([self._times_s[-1:], [r.arrival_s for r in requests]])
+        times_s = np.maximum.accumulate(told_s)[-len(requests) :]
         self._rows = np.concatenate([self._rows, table])[-self._size :]
-        self._times_s = np.concatenate([self._times_s, times_s])[-self._rate_window :]
+        self._times_s = np.concatenate([self._times_s, times_s])[-max(self._size, self._rate_window + 1) :]
         self.seen += len(requests)
+        changed_s = self._rate_change.add(times_s, tick_s)
+        if changed_s is None:
+            return False
+        self._forget(changed_s)
+        return True
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -52,24 +73,43 @@ class ArrivalHistory:
         """(n, 5) oldest first; columns PROMPT, PREDICTED, WEIGHT, OWN_E2E, OWN_TTFT (nan: the objective's)."""
         return self._rows
 
-    def rate_per_s(self, now_s: float, tick_s: float) -> float:
-        """Arrivals per second over the window, up to now; 0 with none. tick_s is the resolution of the clock."""
-        if not len(self._times_s):
+    def rate_per_s(self, now_s: float, least_s: float) -> float:
+        """Arrivals per second over the window, up to now; 0 while nothing has come since it opened.
+
+        A window is opened by an arrival, which with those of the same instant is not counted: given that something
+        arrived, that it did says nothing of how often. A window younger than least_s is taken to be that long, so that
+        a burst is not taken for a rate.
+        """
+        window = self._times_s[-self._rate_window - 1 :]
+        if not len(window):
             return 0.0
-        return len(self._times_s) / (now_s - float(self._times_s[0]) + tick_s)
+        opened_s = window[0]
+        return float((window > opened_s).sum() / max(now_s - opened_s, least_s))
 
     def snapshot(self) -> dict[str, Any]:
         return {
-            "version": 1,
+            "version": 2,
             "rows": self._rows.copy(),
             "times_s": self._times_s.copy(),
+            "rate_change": self._rate_change.snapshot(),
             "seen": self.seen,
+            "changes": self.changes,
+            "changed_s": self.changed_s,
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Take a `snapshot` back. Raises `SnapshotError` for another version."""
-        if state.get("version") != 1:
-            raise SnapshotError(f"history snapshot of version {state.get('version')}; expected 1")
+        if state.get("version") != 2:
+            raise SnapshotError(f"history snapshot of version {state.get('version')}; expected 2")
         self._rows = np.array(state["rows"])
         self._times_s = np.array(state["times_s"])
-        self.seen = int(state["seen"])
+        self._rate_change.restore(state["rate_change"])
+        self.seen, self.changes = int(state["seen"]), int(state["changes"])
+        self.changed_s = float(state["changed_s"])
+
+    def _forget(self, changed_s: float) -> None:
+        """Keep what arrived from changed_s on; the arrival of that time opens the new window."""
+        self.changes += 1
+        self.changed_s = changed_s
+        self._times_s = self._times_s[self._times_s >= changed_s]
+        self._rows = self._rows[-len(self._times_s) :]

@@ -74,6 +74,10 @@ class PaperPrices:
         """Drop the history; the next update begins at price 0 (Algorithm 2, line 4)."""
         self.columns = self.columns[:0]
 
+    def forget_before(self, slot: int) -> None:
+        """Drop columns recorded before that slot; prices stay as they are (Section 4.3: warm start)."""
+        self.columns = self.columns[self.columns[:, Column.START] >= slot]
+
     def slots_ahead(self, now: int) -> int:
         """How many slots from `now` on can have a price above 0."""
         return max(self._end - now, 0)

@@ -102,8 +102,8 @@ class Router:
     def handle(self, now_s: float, events: Sequence[Event]) -> Step:
         """Take in what happened up to now_s and decide. Call it on every event and at `next_wake_s`.
 
-        Raises `PolicyError` when the policy fails or decides what it may not; events are taken in, nothing else
-        has changed.
+        Raises `PolicyError` when the policy fails or decides what it may not; events are taken in, and the policy is
+        not told of them again; queue and ledger have not changed otherwise.
         """
         faults: list[OlpRayError] = []
         self.ledger.apply_schedules(now_s)
@@ -113,9 +113,11 @@ class Router:
             except EventError as error:
                 self.counters["faults"] += 1
                 faults.append(error)
-        step = self.policy.step(self._view(), now_s, self._rng)
-        self._check(step.decisions)
+        view = self._view()
         self._arrivals, self._completions, self._prices = [], [], []
+        step = self.policy.step(view, now_s, self._rng)
+        self._check(step.decisions)
+        self.counters["rate_changes"] += step.rate_changed
         for decision in step.decisions:
             self._commit(decision, now_s)
         rejections = [*self._refused, *self._overflow()]

@@ -37,6 +37,7 @@ METRICS: dict[str, Metric] = {
     "olp_ray_requeued_total": Metric("counter", "Requests that came back from a device."),
     "olp_ray_preemptions_total": Metric("counter", "Requests that an engine evicted."),
     "olp_ray_stale_events_total": Metric("counter", "Events about an assignment that is no longer current."),
+    "olp_ray_rate_changes_total": Metric("counter", "Changes of the arrival rate that the policy found."),
     "olp_ray_errors_total": Metric("counter", "Errors in the coordinator.", ("type",)),
     "olp_ray_price_updates_total": Metric("counter", "Price updates sent to shards."),
     "olp_ray_price_updates_skipped_total": Metric("counter", "Updates that a shard missed.", ("shard",)),

@@ -57,4 +57,5 @@ _COUNTERS = {
     "requeued": "olp_ray_requeued_total",
     "preempted": "olp_ray_preemptions_total",
     "stale_events": "olp_ray_stale_events_total",
+    "rate_changes": "olp_ray_rate_changes_total",
 }

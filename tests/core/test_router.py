@@ -6,6 +6,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from olp_ray.config.router import RouterConfig
+from olp_ray.core.paper_prices import Column
 from olp_ray.core.policies import POLICIES, build_policy
 from olp_ray.core.router import Router
 from olp_ray.core.types import (
@@ -24,6 +25,7 @@ from olp_ray.core.types import (
     Reconfigure,
     Reject,
     RejectReason,
+    Request,
     Stage,
     Started,
 )
@@ -403,3 +405,44 @@ def test_events_beside_a_faulty_one_are_taken_in(router, make_request):
 def test_an_unknown_policy_lists_the_known_ones(router):
     with pytest.raises(PolicyError, match=r"did you mean 'round_robin'.*central_fifo"):
         router("round_robbin")
+
+
+# -- what a policy is told --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("policy", ["online_lp", "online_lp_paper"])
+def test_a_change_of_the_arrival_rate_is_found_counted_and_what_came_before_forgotten(router, policy):
+    rng = np.random.default_rng(0)
+    slow, fast = np.cumsum(rng.exponential(8.0, 200)), np.cumsum(rng.exponential(1.0, 60))
+    built = router(policy, quick=False)
+    found_s = None
+    for i, time_s in enumerate([*slow, *(slow[-1] + fast)]):
+        step = built.handle(time_s, [Arrived(Request(f"r{i:03d}", time_s, 10, 1.0))])
+        for decision in step.decisions:
+            built.handle(time_s, [Finished(decision.key, 1)])
+        if built.counters["rate_changes"]:
+            found_s = found_s or time_s
+    assert built.counters["rate_changes"] == 1
+    assert slow[-1] < found_s < slow[-1] + fast[-1]
+    kept = built.policy.snapshot()
+    starts = kept["history"]["times_s"] if policy == "online_lp" else kept["prices"]["columns"][:, Column.START]
+    assert starts.min() > slow[-1] - 40
+
+
+@pytest.mark.parametrize("policy", ["online_lp", "online_lp_paper"])
+def test_after_a_failure_of_the_policy_arrivals_are_not_told_again(router, make_request, monkeypatch, policy):
+    built = router(policy)
+    check = built._check
+
+    def fail(decisions):
+        raise PolicyError("no")
+
+    monkeypatch.setattr(built, "_check", fail)
+    with pytest.raises(PolicyError):
+        built.handle(0.0, [Arrived(make_request("a"))])
+    monkeypatch.setattr(built, "_check", check)
+    step = built.handle(1.0, [])
+    assert [decision.request.id for decision in step.decisions] == ["a"]
+    history = built.policy.snapshot()["history" if policy == "online_lp" else "arrivals"]
+    assert history["seen"] == 1
+    built.check_invariants()

@@ -58,6 +58,12 @@ class View:
         key = AssignmentKey(entry.request.id, entry.request.stage, device.id, device.incarnation, entry.attempt)
         return Assign(key, entry.request)
 
+    @property
+    def tick_s(self) -> float:
+        """Resolution of the clock: one mean iteration; 1 s (the paper's period) without devices."""
+        step_s = self.ledger.step_s
+        return float(step_s.mean()) if len(step_s) else 1.0
+
     def cached_tokens(self) -> np.ndarray:
         """Prompt tokens probably cached, (J, G); (J, 1) zeros while nothing is known of any prefix."""
         requests = [entry.request for entry in self.waiting]
@@ -77,9 +83,12 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class PolicyStep:
+    """rate_changed says that the policy found another rate of arrivals, and forgot what came before."""
+
     decisions: tuple[Decision, ...] = ()
     price_work: PriceWork | None = None
     next_wake_s: float = math.inf
+    rate_changed: bool = False
 
 
 class Policy(Protocol):

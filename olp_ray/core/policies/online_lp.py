@@ -61,16 +61,18 @@ class OnlineLP:
         return self._prices
 
     def step(self, view: View, now_s: float, rng: np.random.Generator) -> PolicyStep:
+        changed = False
         if view.arrivals:
             priority = np.array([float(request.priority) for request in view.arrivals])
-            self._history.add(view.arrivals, self._weights(view.arrivals, priority, now_s))
+            arrived_weights = self._weights(view.arrivals, priority, now_s)
+            changed = self._history.add(view.arrivals, arrived_weights, view.tick_s)
         weights = self._queue_weights(view, now_s)
         work = self._prices.update(view, self._history, weights, self._objective, now_s, rng)
         wake_s = self._prices.next_update_s() if self._history.seen else float("inf")
         if not view.waiting or not view.ledger.devices:
-            return PolicyStep((), work, wake_s)
+            return PolicyStep((), work, wake_s, changed)
         decided = self._decide(view, weights, now_s)
-        return PolicyStep(decided.decisions, work, min(wake_s, decided.next_wake_s))
+        return PolicyStep(decided.decisions, work, min(wake_s, decided.next_wake_s), changed)
 
     def reconfigure(self, objective: Objective) -> None:
         self._objective = objective

@@ -68,13 +68,15 @@ class OnlineLPPaper:
 
     def step(self, view: View, now_s: float, rng: np.random.Generator) -> PolicyStep:
         """One pass of Algorithm 1's loop; prices move once per slot, and only while something waits."""
-        self._arrivals.add(view.arrivals, np.ones(len(view.arrivals)))
+        changed = self._arrivals.add(view.arrivals, np.ones(len(view.arrivals)), view.tick_s)
+        if changed:
+            self._prices.forget_before(self._slot(self._arrivals.changed_s))  # Section 4.3
         if not view.waiting or not view.ledger.devices:
-            return PolicyStep()
+            return PolicyStep(rate_changed=changed)
         slot = self._slot(now_s)
         forecast = Forecast(view.ledger, self._uncalibrated, now_s, LEVEL, self._prefill_ahead_s)
         if slot >= self._slots:
-            return self._first_come(view, forecast)
+            return dataclasses.replace(self._first_come(view, forecast), rate_changed=changed)
         self._follow(view)
         reward, columns = self._columns(view, now_s, slot)
         largest = self._largest(reward)
@@ -95,7 +97,7 @@ class OnlineLPPaper:
         started = [view.assign(i, g) for i, g in placed]
         left = len(refused) + len(started) < len(view.waiting)
         wake_s = (slot + 1) * self._settings.slot_s if left else math.inf
-        return PolicyStep((*refused, *started), next_wake_s=wake_s)
+        return PolicyStep((*refused, *started), next_wake_s=wake_s, rate_changed=changed)
 
     def reconfigure(self, objective: Objective) -> None:
         """Recorded rewards are of the old objective: the history begins anew."""
@@ -224,7 +226,7 @@ class OnlineLPPaper:
         settings = self._settings
         if settings.remaining == "slots":
             return float(self._slots - slot)
-        rate = self._arrivals.rate_per_s(now_s, float(view.ledger.step_s.mean()))
+        rate = self._arrivals.rate_per_s(now_s, settings.slot_s)
         return len(view.waiting) + rate * max(settings.horizon_s - now_s, 0.0)
 
     def _margin(self, view: View, reward: np.ndarray, columns: np.ndarray, largest: float) -> np.ndarray:

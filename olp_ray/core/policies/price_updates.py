@@ -179,7 +179,7 @@ class PriceUpdates:
         value = start_value(objective, self._settings.reward_window_s, terms, 0.0, 0.0, length * step_s)
         shares = resource_shares(ledger, rows[:, PROMPT], length, length * step_s).mean(axis=1)
         self.scarcity = shares / shares.max()
-        self._rate = history.rate_per_s(now_s, step_s)
+        self._rate = history.rate_per_s(now_s, self._settings.bucket_s)
         self.base_price = self._rate * float(value.mean()) / open_devices
 
     def _work(

@@ -5,7 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from olp_ray.config import RouterConfig
+from olp_ray.config import FleetConfig, RouterConfig
+from olp_ray.config.build import build_priced_router
 from olp_ray.core.explanation import StartRule, WaitReason
 from olp_ray.core.forecast import Forecast
 from olp_ray.core.prices import SLOT_PRICE, PerDevice, PriceBlock, PriceScalars, build_tables, pick_winners
@@ -21,6 +22,8 @@ from olp_ray.core.types import (
     Request,
     Stage,
 )
+from olp_ray.sim import simulate
+from olp_ray.workload import SimRequest
 
 NOW_S = 60.0
 FACTOR = 0.7  # all reward is in deadlines, so the gate charges gate_scale of the price
@@ -245,6 +248,19 @@ def test_prices_stay_zero_before_enough_has_arrived(make_settings, limits):
         step = router.handle(float(4 * i), [Arrived(Request(f"r{i}", 4.0 * i, 10, 20.0))])
         assert (step.price_work is not None) == (i == 7)
         assert (router.policy.prices.base_price > 0) == (i == 7)
+
+
+def test_a_first_burst_leaves_no_price_behind():
+    """Sixteen at the instant of the first update are no rate: the next sixteen find four idle devices alike."""
+    config, fleet = RouterConfig(), FleetConfig.parse("4xa100-8b")
+    requests = [
+        SimRequest(Request(f"{at_s}-{n:02d}", at_s, 50, 100.0), 100) for at_s in (0.0, 1.0, 5.0) for n in range(16)
+    ]
+    router = build_priced_router(config, fleet, "timed", seed=0)
+    update_s = config.settings("timed").online_lp.update_s
+    table = simulate(requests, fleet, "timed", router, update_s=update_s).requests
+    for _, together in table.groupby("arrival_s"):
+        assert together["device_id"].value_counts().tolist() == [4, 4, 4, 4]
 
 
 def burst(steps_s, seen_s):
