@@ -35,15 +35,17 @@ SHRINKAGE = 20.0  # weight of the overall ratio against a prompt tercile's own, 
 
 
 class Calibration:
-    """Ratios of the last WINDOW completions; rebuilt at MIN_SAMPLES and at every REBUILD_EVERY-th completion."""
+    """Ratios of the last WINDOW completions, as of MIN_SAMPLES or the last REBUILD_EVERY-th completion."""
 
     def __init__(self) -> None:
+        self._due: list[tuple[float, float, float]] = []  # samples to rebuild from before the next look
         self._samples: deque[tuple[float, float, float]] = deque(maxlen=WINDOW)  # prompt, predicted and true output
         self._seen = 0
         self._set_identity()
 
     @property
     def is_identity(self) -> bool:
+        self._renew()
         return self._identity
 
     def add(self, prompt_tokens: float, predicted_tokens: float, output_tokens: float) -> None:
@@ -51,18 +53,18 @@ class Calibration:
         self._samples.append((prompt_tokens, predicted_tokens, max(output_tokens, 1.0)))
         self._seen += 1
         if self._seen == MIN_SAMPLES or (self._seen > MIN_SAMPLES and self._seen % REBUILD_EVERY == 0):
-            self._rebuild(np.array(self._samples, dtype=np.float64))
+            self._due = list(self._samples)
 
     def mean_length(self, predicted_tokens: np.ndarray, prompt_tokens: np.ndarray) -> np.ndarray:
         """ell for new requests, tokens, unrounded; arrays of one shape."""
-        if self._identity:
+        if self.is_identity:
             return np.asarray(predicted_tokens, dtype=np.float64)
         tercile = np.searchsorted(self._tercile_edges, prompt_tokens, side="left")
         return np.maximum(predicted_tokens * self._tercile_ratio[tercile], 1.0)
 
     def median_length(self, predicted_tokens: np.ndarray) -> np.ndarray:
         """n for new requests, whole tokens >= 1."""
-        if self._identity:
+        if self.is_identity:
             return np.maximum(np.rint(predicted_tokens), 1.0)
         return np.maximum(np.rint(predicted_tokens * self._medians[self._bin(predicted_tokens)]), 1.0)
 
@@ -73,7 +75,7 @@ class Calibration:
         remainder is exponential.
         """
         overrun = -math.log(1.0 - level) * np.maximum(OVERRUN_SHARE * decoded, 1.0)
-        if self._identity:
+        if self.is_identity:
             left = np.ceil(predicted_tokens) - decoded
             return np.where(left > 0, np.maximum(left, 1.0), np.ceil(overrun))
         bins = self._bin(predicted_tokens)
@@ -86,6 +88,7 @@ class Calibration:
         return np.where(known, np.maximum(end - decoded, 1.0), np.ceil(overrun))
 
     def snapshot(self) -> dict[str, Any]:
+        self._renew()
         return {
             "version": 1,
             "samples": np.array(self._samples).reshape(-1, 3),
@@ -98,10 +101,16 @@ class Calibration:
         if state.get("version") != 1:
             raise SnapshotError(f"calibration snapshot of version {state.get('version')}; expected 1")
         self._set_identity()
+        self._due = []
         if len(state["built"]):
             self._rebuild(np.asarray(state["built"], dtype=np.float64))
         self._samples = deque(map(tuple, np.asarray(state["samples"]).tolist()), maxlen=WINDOW)
         self._seen = int(state["seen"])
+
+    def _renew(self) -> None:
+        if self._due:
+            self._rebuild(np.array(self._due, dtype=np.float64))
+            self._due = []
 
     def _set_identity(self) -> None:
         self._identity = True

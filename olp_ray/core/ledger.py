@@ -11,7 +11,8 @@ Notation
     theta    tokens decoded so far                              (G, R)    tokens    theta
     tau      seconds per decode iteration                       (G,)      s         1
 
-Arrays are padded: row g holds count[g] residents in its first columns, in no stated order.
+Arrays are padded: row g holds count[g] residents in its first columns, in no stated order. Step times follow from what
+a device holds; they are brought up to date when they are read, because many events come between two looks.
 """
 
 from __future__ import annotations
@@ -19,12 +20,14 @@ from __future__ import annotations
 import math
 from bisect import insort
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import repeat
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from olp_ray.core.prefill import PrefillTracker
-from olp_ray.core.types import AssignmentKey, Device, EngineObserved, IterationModel, Request
+from olp_ray.core.types import AssignmentKey, Device, EngineObserved, IterationModel, Request, Stage
 from olp_ray.errors import EventError, SnapshotError
 
 PROMPT, PREDICTED, DECODED, KNOWN_S, ASSIGNED_S, STARTED = range(6)
@@ -34,6 +37,7 @@ LEAST_STEP_SHARE = 0.05  # of the device's first estimate
 STEP_BLEND = 0.2  # weight of a new observation of the step time
 
 Schedule = list[tuple[float, int, int]]
+_device_id_of = attrgetter("device_id")
 
 
 class Resident(NamedTuple):
@@ -57,10 +61,13 @@ class Ledger:
         self.count = np.zeros(0, dtype=np.int64)
         self.slots = np.zeros(0)
         self.kv_tokens = np.zeros(0)
-        self.step_s = np.zeros(0)
+        self._step_s = np.zeros(0)
         self._own_idle_s = np.zeros(0)  # step time less what residents add to it, as learned from the device itself
         self._idle_s = np.zeros(0)  # the same, shared by devices of one kind
         self._added_s = np.zeros(0)  # what residents add to it now
+        self._held_tokens: list[float] = []  # prompts and decoded tokens of the residents, per device
+        self._changed: set[int] = set()  # devices whose residents changed since their _added_s was computed
+        self._pool_due = False  # whether _own_idle_s changed since _idle_s was computed
         self.draining = np.zeros(0, dtype=bool)
         self.external_slots = np.zeros(0)
         self.external_kv_tokens = np.zeros(0)
@@ -69,9 +76,10 @@ class Ledger:
         self._data = np.zeros((_FIELDS, 0, 8))
         self._keys: list[list[AssignmentKey]] = []
         self._requests: dict[AssignmentKey, Request] = {}
-        self._place: dict[AssignmentKey, tuple[int, int]] = {}
+        self._column: dict[AssignmentKey, int] = {}
         self._row: dict[str, int] = {}
         self._schedules: list[Schedule] = []
+        self._next_change_s = math.inf
         for device in devices:
             self.join(device)
 
@@ -98,7 +106,7 @@ class Ledger:
         self.count = np.append(self.count, 0)
         self.slots = np.append(self.slots, float(device.slots))
         self.kv_tokens = np.append(self.kv_tokens, float(device.kv_tokens))
-        self.step_s = np.append(self.step_s, 0.0)
+        self._step_s = np.append(self._step_s, 0.0)
         idle_s = device.step_s - _added_s(device, device.slots, device.kv_tokens / 2)
         self._own_idle_s = np.append(self._own_idle_s, idle_s)
         self._idle_s = np.append(self._idle_s, idle_s)
@@ -106,10 +114,11 @@ class Ledger:
         self.draining = np.append(self.draining, False)
         self.external_slots = np.append(self.external_slots, 0.0)
         self.external_kv_tokens = np.append(self.external_kv_tokens, 0.0)
+        self._held_tokens.append(0.0)
         self.prefill.join(device.prefill_tokens_per_s)
-        self._renew_mean_iteration()
+        self._renew_fleet()
         self._data = np.concatenate([self._data, np.zeros((_FIELDS, 1, self._data.shape[2]))], axis=1)
-        self._pool_idle_steps()
+        self._pool_due = True
 
     def drain(self, device_id: str) -> None:
         self.draining[self.row(device_id)] = True
@@ -117,18 +126,19 @@ class Ledger:
     def remove(self, device_id: str) -> list[tuple[AssignmentKey, Request]]:
         """Take the device out; returns its residents in order of assignment."""
         g = self.row(device_id)
+        self._settle_steps()
         order = np.argsort(self._data[ASSIGNED_S, g, : self.count[g]], kind="stable")
         lost = [(self._keys[g][i], self._requests[self._keys[g][i]]) for i in order]
         for key, _ in lost:
-            del self._requests[key], self._place[key]
-        del self.devices[g], self._keys[g], self._schedules[g]
+            del self._requests[key], self._column[key]
+        del self.devices[g], self._keys[g], self._schedules[g], self._held_tokens[g]
         for name in _DEVICE_ARRAYS:
             setattr(self, name, np.delete(getattr(self, name), g))
         self._data = np.delete(self._data, g, axis=1)
         self.prefill.remove(g)
-        self._renew_mean_iteration()
         self._row = {device.id: i for i, device in enumerate(self.devices)}
-        self._place = {key: (i, j) for i, keys in enumerate(self._keys) for j, key in enumerate(keys)}
+        self._renew_fleet()
+        self._renew_next_change()
         return lost
 
     def schedule_capacity(self, device_id: str, from_s: float, slots: int, kv_tokens: int) -> None:
@@ -139,16 +149,20 @@ class Ledger:
                 "expected a finite time and numbers >= 0"
             )
         insort(self._schedules[self.row(device_id)], (from_s, slots, kv_tokens), key=lambda change: change[0])
+        self._renew_next_change()
 
     def apply_schedules(self, now_s: float) -> None:
         """Let every capacity change that is due take effect."""
+        if self._next_change_s > now_s:
+            return
         for g, schedule in enumerate(self._schedules):
             while schedule and schedule[0][0] <= now_s:
                 _, self.slots[g], self.kv_tokens[g] = schedule.pop(0)
+        self._renew_next_change()
 
     def next_change_s(self) -> float:
         """Time of the next scheduled capacity change, inf if there is none."""
-        return min((schedule[0][0] for schedule in self._schedules if schedule), default=np.inf)
+        return self._next_change_s
 
     def capacity_ahead(self, now_s: float, bucket_s: float, buckets: int) -> np.ndarray:
         """Slots and KV tokens per bucket from now, shape (G, 2, N), at least 1."""
@@ -203,17 +217,19 @@ class Ledger:
         g = self.row(key.device_id)
         if key in self._requests:
             raise EventError(f"assignment {key} is in the ledger already")
-        column = int(self.count[g])
+        keys = self._keys[g]
+        column = len(keys)
         if column == self._data.shape[2]:
             self._data = np.concatenate([self._data, np.zeros_like(self._data)], axis=2)
         prompt = request.prompt_tokens + self.devices[g].block_tokens - 1
         self._data[:, g, column] = (prompt, request.predicted_output_tokens, 0.0, now_s, now_s, 0.0)
         self.prefill.add(g, request.prompt_tokens, now_s)
-        self.count[g] += 1
-        self._keys[g].append(key)
+        keys.append(key)
+        self.count[g] = column + 1
         self._requests[key] = request
-        self._place[key] = (g, column)
-        self._renew_step(g)
+        self._column[key] = column
+        self._held_tokens[g] += prompt
+        self._changed.add(g)
 
     def start(self, key: AssignmentKey, now_s: float) -> None:
         """The engine took it into its batch; it decodes once the prompts before it and its own are prefilled.
@@ -223,7 +239,7 @@ class Ledger:
         g, column = self._find(key)
         if self._data[STARTED, g, column]:
             return
-        self._data[KNOWN_S, g, column] = now_s + self.prefill.backlog_on(g, now_s) / self.prefill.rate_tokens_per_s[g]
+        self._data[KNOWN_S, g, column] = now_s + self.prefill.backlog_time_s(g, now_s)
         self._data[STARTED, g, column] = 1.0
 
     def progress(self, keys: Sequence[AssignmentKey], decoded_tokens: np.ndarray, now_s: float) -> int:
@@ -231,31 +247,41 @@ class Ledger:
 
         The step time is refined from residents that were decoding all the time since their last report.
         """
-        if len({key.device_id for key in keys}) > 1 or not (np.asarray(decoded_tokens) >= 0).all():
+        decoded = np.asarray(decoded_tokens, dtype=np.float64)
+        if len(set(map(_device_id_of, keys))) > 1 or not (decoded >= 0).all():
             raise EventError("progress is of several devices, or has negative token counts; expected one device, >= 0")
-        known = [(i, place) for i, key in enumerate(keys) if (place := self._place.get(key)) is not None]
-        if known:
-            picked = np.array([i for i, _ in known])
-            g = known[0][1][0]
-            columns = np.array([place[1] for _, place in known])
-            decoded = np.asarray(decoded_tokens, dtype=np.float64)[picked]
-            before, since = self._data[DECODED, g, columns], now_s - self._data[KNOWN_S, g, columns]
-            steady = (before > 0) & (decoded > before) & (since > 0)
-            self._data[DECODED, g, columns] = decoded
-            self._data[KNOWN_S, g, columns] = now_s
-            self._data[STARTED, g, columns] = 1.0
-            if steady.any():
-                self._blend_step(g, float(since[steady].sum() / (decoded - before)[steady].sum()))
-            else:
-                self._renew_step(g)
+        columns = np.fromiter(map(self._column.get, keys, repeat(-1)), np.int64, len(keys))
+        known = columns >= 0
+        count = int(np.count_nonzero(known))
+        if count:
+            if count < len(keys):
+                columns, decoded = columns[known], decoded[known]
+            g = self._row[keys[0].device_id]
+            self._take_counts(g, columns, decoded, now_s)
             self._report_prefill(g, now_s)
-        return len(keys) - len(known)
+        return len(keys) - count
+
+    def _take_counts(self, g: int, columns: np.ndarray, decoded: np.ndarray, now_s: float) -> None:
+        data = self._data[:, g]
+        before, since = data[DECODED][columns], now_s - data[KNOWN_S][columns]
+        more = decoded - before
+        steady = (before > 0) & (more > 0) & (since > 0)
+        data[DECODED][columns] = decoded
+        data[KNOWN_S][columns] = now_s
+        data[STARTED][columns] = 1.0
+        self._held_tokens[g] += float(more.sum())
+        self._changed.add(g)
+        if steady.any():
+            self._blend_step(g, float(since[steady].sum() / more[steady].sum()))
 
     def preempt(self, key: AssignmentKey, decoded_tokens: int, now_s: float) -> None:
         """Back to the engine's own queue: it holds its place here, and stands still."""
         g, column = self._find(key)
         if decoded_tokens < 0:
             raise EventError(f"preempted {key} has {decoded_tokens} decoded tokens; expected >= 0")
+        if g in self._changed:
+            self._settle_steps()
+        self._held_tokens[g] += decoded_tokens - float(self._data[DECODED, g, column])
         self._data[DECODED : KNOWN_S + 1, g, column] = (decoded_tokens, now_s)
         self._data[STARTED, g, column] = 0.0
         self.prefill.add(g, self._data[PROMPT, g, column] + decoded_tokens, now_s)
@@ -263,15 +289,18 @@ class Ledger:
     def release(self, key: AssignmentKey) -> Request:
         """Take a resident out; its last column moves into its place."""
         g, column = self._find(key)
-        last = int(self.count[g]) - 1
+        keys = self._keys[g]
+        data = self._data[:, g]
+        self._held_tokens[g] -= data.item(PROMPT, column) + data.item(DECODED, column)
+        last = len(keys) - 1
         if column != last:
-            self._data[:, g, column] = self._data[:, g, last]
-            self._keys[g][column] = self._keys[g][last]
-            self._place[self._keys[g][column]] = (g, column)
-        self._keys[g].pop()
+            data[:, column] = data[:, last]
+            keys[column] = keys[last]
+            self._column[keys[column]] = column
+        keys.pop()
         self.count[g] = last
-        del self._place[key]
-        self._renew_step(g)
+        del self._column[key]
+        self._changed.add(g)
         return self._requests.pop(key)
 
     def withdraw(self, key: AssignmentKey) -> Request:
@@ -295,6 +324,13 @@ class Ledger:
         return tuple(self._keys[self.row(device_id)])
 
     # -- what is occupied ---------------------------------------------------------------------------------------
+
+    @property
+    def step_s(self) -> np.ndarray:
+        """tau, (G,): under what the device holds now, so that an idle device is not taken for a slow one."""
+        if self._changed or self._pool_due:
+            self._settle_steps()
+        return self._step_s
 
     @property
     def occupied_slots(self) -> np.ndarray:
@@ -340,17 +376,19 @@ class Ledger:
 
     def check_invariants(self) -> None:
         """Raise AssertionError when the arrays, lists and dicts do not say the same."""
-        assert len(self._requests) == len(self._place) == int(self.count.sum())
+        assert len(self._requests) == len(self._column) == int(self.count.sum())
         assert [len(keys) for keys in self._keys] == self.count.tolist()
         for g, keys in enumerate(self._keys):
             for column, key in enumerate(keys):
-                assert self._place[key] == (g, column)
+                assert self._column[key] == column
                 assert key.device_id == self.devices[g].id
                 request = self._requests[key]
                 assert self._data[PROMPT, g, column] == request.prompt_tokens + self.devices[g].block_tokens - 1
+            assert self._held_tokens[g] == self._data[[PROMPT, DECODED], g, : len(keys)].sum()
         assert np.isfinite(self._data).all()
 
     def snapshot(self) -> dict[str, Any]:
+        self._settle_steps()
         return {
             "version": 1,
             "devices": list(self.devices),
@@ -368,72 +406,89 @@ class Ledger:
             raise SnapshotError(f"ledger snapshot of version {state.get('version')}; expected 1")
         self.devices = list(state["devices"])
         self._row = {device.id: i for i, device in enumerate(self.devices)}
-        self._renew_mean_iteration()
+        self._renew_fleet()
         self._keys = [list(keys) for keys in state["keys"]]
         self._requests = dict(state["requests"])
-        self._place = {key: (i, j) for i, keys in enumerate(self._keys) for j, key in enumerate(keys)}
+        self._column = {key: column for keys in self._keys for column, key in enumerate(keys)}
         self._data = np.array(state["data"])
         self.prefill.restore(state["prefill"])
         self._schedules = [list(schedule) for schedule in state["schedules"]]
         for name in _DEVICE_ARRAYS:
             setattr(self, name, np.array(state[name]))
+        held = [self._data[[PROMPT, DECODED], g, : len(keys)].sum() for g, keys in enumerate(self._keys)]
+        self._held_tokens = [float(tokens) for tokens in held]
+        self._changed, self._pool_due = set(), False
+        self._renew_next_change()
 
     def _find(self, key: AssignmentKey) -> tuple[int, int]:
-        try:
-            return self._place[key]
-        except KeyError:
-            raise EventError(f"assignment {key} is not in the ledger") from None
+        column = self._column.get(key)
+        if column is None:
+            raise EventError(f"assignment {key} is not in the ledger")
+        return self._row[key.device_id], column
 
-    def _renew_mean_iteration(self) -> None:
+    def _renew_next_change(self) -> None:
+        self._next_change_s = min((schedule[0][0] for schedule in self._schedules if schedule), default=math.inf)
+
+    def _renew_fleet(self) -> None:
+        """What follows from the devices alone."""
+        self.runs_everything = not any(device.models or len(device.stages) < len(Stage) for device in self.devices)
+        self._least_step_s = LEAST_STEP_SHARE * np.array([device.step_s for device in self.devices])
+        kinds: dict[tuple[float, IterationModel], list[int]] = {}
+        for g, device in enumerate(self.devices):
+            kinds.setdefault((device.step_s, device.iteration), []).append(g)
+        self._alike = list(kinds.values())
         models = [device.iteration for device in self.devices]
         names = ("per_sequence_s", "per_kv_token_s", "per_prompt_token_s")
         means = [sum(getattr(model, name) for model in models) / max(len(models), 1) for name in names]
         self.mean_iteration = IterationModel(*means)
 
     def _report_prefill(self, g: int, now_s: float) -> None:
-        data = self._data[:, g, : self.count[g]]
-        pending = np.flatnonzero(data[DECODED] == 0)
+        if not self.prefill.takes_time(g):
+            return
+        data = self._data[:, g, : len(self._keys[g])]
+        pending = (data[DECODED] == 0).nonzero()[0]
         if not len(pending):
             self.prefill.report(g, 0.0, 0.0, now_s)
             return
-        oldest = pending[np.argmin(data[ASSIGNED_S, pending])]
-        self.prefill.report(g, float(data[PROMPT, pending].sum()), float(data[PROMPT, oldest]), now_s)
+        prompts = data[PROMPT][pending]
+        oldest = data[ASSIGNED_S][pending].argmin()
+        self.prefill.report(g, float(prompts.sum()), float(prompts[oldest]), now_s)
 
     def _blend_step(self, g: int, step_s: float) -> None:
         """Learn what an iteration takes besides what its residents add; that also stands for the prompts in it."""
-        self._renew_step(g)
-        self._own_idle_s[g] += STEP_BLEND * (step_s - self._added_s[g] - self._own_idle_s[g])
-        self._pool_idle_steps()
+        own = self._own_idle_s.item(g)
+        self._own_idle_s[g] = own + STEP_BLEND * (step_s - self._added_now_s(g) - own)
+        self._changed.add(g)
+        self._pool_due = True
+
+    def _settle_steps(self) -> None:
+        for g in self._changed:
+            self._added_s[g] = self._added_now_s(g)
+        self._changed.clear()
+        if self._pool_due:
+            self._pool_idle_steps()
+            self._pool_due = False
+        np.maximum(self._idle_s + self._added_s, self._least_step_s, out=self._step_s)
 
     def _pool_idle_steps(self) -> None:
         """Devices of one kind share the mean of what they learned, unless one is clearly off it.
 
         What is learned has noise, and noise would send everything to the device that happens to look fastest.
         """
-        kinds = {(device.step_s, device.iteration) for device in self.devices}
-        for kind in kinds:
-            alike = [g for g, device in enumerate(self.devices) if (device.step_s, device.iteration) == kind]
+        for alike in self._alike:
             own = self._own_idle_s[alike]
             mean = own.sum() / len(alike)
             self._idle_s[alike] = np.where(np.abs(own - mean) <= ALIKE_SHARE * abs(mean), mean, own)
-        least = LEAST_STEP_SHARE * np.array([device.step_s for device in self.devices])
-        np.maximum(self._idle_s + self._added_s, least, out=self.step_s)
 
-    def _renew_step(self, g: int) -> None:
-        """The step time under what the device holds now, so that an idle device is not taken for a slow one."""
-        device = self.devices[g]
-        if device.iteration.per_sequence_s or device.iteration.per_kv_token_s:
-            data = self._data[:, g, : self.count[g]]
-            kv_tokens = float(data[PROMPT].sum() + data[DECODED].sum())
-            self._added_s[g] = _added_s(device, int(self.count[g]), kv_tokens)
-        self.step_s[g] = max(self._idle_s[g] + self._added_s[g], LEAST_STEP_SHARE * device.step_s)
+    def _added_now_s(self, g: int) -> float:
+        return _added_s(self.devices[g], len(self._keys[g]), self._held_tokens[g])
 
 
 _DEVICE_ARRAYS = (
     "count",
     "slots",
     "kv_tokens",
-    "step_s",
+    "_step_s",
     "_own_idle_s",
     "_idle_s",
     "_added_s",

@@ -61,22 +61,32 @@ class PrefillTracker:
 
     def backlog_on(self, g: int, now_s: float) -> float:
         """Q of device g."""
-        rate = self.rate_tokens_per_s[g]
-        if math.isinf(rate):
+        rate = self.rate_tokens_per_s.item(g)
+        if rate == math.inf:
             return 0.0
-        return max(float(self._tokens[g] - rate * max(now_s - self._at_s[g], 0.0)), 0.0)
+        return max(self._tokens.item(g) - rate * max(now_s - self._at_s.item(g), 0.0), 0.0)
+
+    def backlog_time_s(self, g: int, now_s: float) -> float:
+        """Q / R of device g."""
+        return self.backlog_on(g, now_s) / self.rate_tokens_per_s.item(g)
+
+    def takes_time(self, g: int) -> bool:
+        """Whether R of device g is finite."""
+        return self.rate_tokens_per_s.item(g) < math.inf
 
     def report(self, g: int, pending_tokens: float, oldest_tokens: float, now_s: float) -> None:
         """Residents of device g without a first token have prompts of pending_tokens, the oldest of oldest_tokens."""
-        if not np.isfinite(self.rate_tokens_per_s[g]):
+        if not self.takes_time(g):
             return
-        self._tokens[g] = np.clip(self.backlog_on(g, now_s), pending_tokens - oldest_tokens, pending_tokens)
+        least = pending_tokens - oldest_tokens
+        self._tokens[g] = min(max(self.backlog_on(g, now_s), least), pending_tokens)
         self._at_s[g] = now_s
-        done, before, since_s = self._assigned[g] - pending_tokens, self._reported_done[g], self._reported_s[g]
-        if pending_tokens > 0 and not np.isnan(before) and done > before and now_s > since_s:
-            observed = (done - before) / (now_s - since_s)
-            self.rate_tokens_per_s[g] += RATE_BLEND * (observed - self.rate_tokens_per_s[g])
-        self._reported_done[g] = done if pending_tokens > 0 else np.nan
+        done = self._assigned.item(g) - pending_tokens
+        before, since_s = self._reported_done.item(g), self._reported_s.item(g)
+        if pending_tokens > 0 and not math.isnan(before) and done > before and now_s > since_s:
+            observed, rate = (done - before) / (now_s - since_s), self.rate_tokens_per_s.item(g)
+            self.rate_tokens_per_s[g] = rate + RATE_BLEND * (observed - rate)
+        self._reported_done[g] = done if pending_tokens > 0 else math.nan
         self._reported_s[g] = now_s
 
     def snapshot(self) -> dict[str, Any]:

@@ -85,7 +85,8 @@ class WaitingQueue:
         size = len(self._entries)
         if size == self._columns.shape[1]:
             self._columns = np.concatenate([self._columns, np.empty_like(self._columns)], axis=1)
-        self._columns[:, at + 1 : size + 1] = self._columns[:, at:size]
+        if at < size:
+            self._columns[:, at + 1 : size + 1] = self._columns[:, at:size]
         self._columns[:, at] = _numbers(request)
         self._entries.insert(at, Waiting(request, attempt))
         self._order.insert(at, order)
@@ -96,8 +97,9 @@ class WaitingQueue:
         if request.key not in self._keys:
             raise EventError(f"request {request.id!r} ({request.stage}) does not wait")
         at = bisect_left(self._order, _order(request))
-        size = len(self._entries)
-        self._columns[:, at : size - 1] = self._columns[:, at + 1 : size]
+        last = len(self._entries) - 1
+        if at < last:
+            self._columns[:, at:last] = self._columns[:, at + 1 : last + 1]
         del self._keys[request.key]
         del self._order[at]
         return self._entries.pop(at)

@@ -46,6 +46,7 @@ from olp_ray.core.types import (
     ReplicaRefused,
     Request,
     RequestKey,
+    Stage,
     Started,
     Step,
 )
@@ -77,6 +78,7 @@ class Router:
         self.prefixes = PrefixIndex(limits.prefix_block_tokens)
         self._rng = np.random.default_rng(seed)
         self._attempts: dict[RequestKey, AssignmentKey] = {}
+        self._largest_prompt: dict[tuple[str, Stage], int | None] = {}  # by model and stage; None: no device runs it
         self._refused: list[Reject] = []
         self._arrivals: list[Request] = []
         self._completions: list[Completion] = []
@@ -91,7 +93,7 @@ class Router:
             ReplicaRefused: self._replica_refused,
             EngineObserved: lambda event, now_s: self.ledger.observe(event, now_s),
             CapacityChanged: self._capacity_changed,
-            DeviceJoined: lambda event, now_s: self.ledger.join(event.device),
+            DeviceJoined: self._device_joined,
             DeviceDraining: lambda event, now_s: self.ledger.drain(event.device_id),
             DeviceLost: self._device_lost,
             ExternalLoad: lambda e, now_s: self.ledger.set_external(e.device_id, e.slots, e.kv_tokens),
@@ -174,6 +176,7 @@ class Router:
         policy.restore(state["policy"])
         self.policy, self._settings = policy, state["settings"]
         self.ledger.restore(state["ledger"])
+        self._largest_prompt.clear()
         self.calibration.restore(state["calibration"])
         self.prefixes.restore(state["prefixes"])
         self.queue = WaitingQueue()
@@ -242,14 +245,19 @@ class Router:
         self.ledger.schedule_capacity(event.device_id, event.from_s, event.slots, event.kv_tokens)
         self.ledger.apply_schedules(now_s)
 
+    def _device_joined(self, event: DeviceJoined, now_s: float) -> None:
+        self.ledger.join(event.device)
+        self._largest_prompt.clear()
+
     def _device_lost(self, event: DeviceLost, now_s: float) -> None:
         device = self.ledger.devices[self.ledger.row(event.device_id)]
         if device.incarnation != event.incarnation:
             self.counters["stale_events"] += 1
             return
         self.prefixes.drop(event.device_id)
+        self._largest_prompt.clear()
         for key, request in self.ledger.remove(event.device_id):
-            del self._attempts[key.request_key]
+            del self._attempts[request.key]
             self._requeue(key, request)
 
     def _reconfigure(self, event: Reconfigure, now_s: float) -> None:
@@ -278,18 +286,20 @@ class Router:
         )
 
     def _is_current(self, key: AssignmentKey) -> bool:
-        if self._attempts.get(key.request_key) == key:
+        if self.ledger.request(key) is not None:
             return True
         self.counters["stale_events"] += 1
         return False
 
     def _withdraw(self, key: AssignmentKey) -> Request:
-        del self._attempts[key.request_key]
-        return self.ledger.withdraw(key)
+        request = self.ledger.withdraw(key)
+        del self._attempts[request.key]
+        return request
 
     def _release(self, key: AssignmentKey) -> Request:
-        del self._attempts[key.request_key]
-        return self.ledger.release(key)
+        request = self.ledger.release(key)
+        del self._attempts[request.key]
+        return request
 
     def _requeue(self, key: AssignmentKey, request: Request) -> None:
         self.queue.add(request, key.attempt + 1)
@@ -297,12 +307,15 @@ class Router:
 
     def _never(self, request: Request) -> Reject | None:
         """A rejection if the request can run nowhere, whatever happens to load."""
-        able = [device for device in self.ledger.devices if device.can_run(request)]
+        kind = request.model, request.stage
+        if kind not in self._largest_prompt:
+            able = [device for device in self.ledger.devices if device.can_run(request)]
+            self._largest_prompt[kind] = max((device.kv_tokens - device.block_tokens for device in able), default=None)
+        most = self._largest_prompt[kind]
         retry = self._limits.retry_after_s
-        if not able:
+        if most is None:
             text = f"no device runs model {request.model!r}, stage {request.stage}"
             return Reject(request, RejectReason.NO_DEVICE, text, "fleet", retry)
-        most = max(device.kv_tokens - device.block_tokens for device in able)
         if request.prompt_tokens > most:
             text = f"prompt_tokens={request.prompt_tokens} of at most {most} on the largest device"
             return Reject(request, RejectReason.NEVER_FITS, text, "fleet kv_tokens", retry)
@@ -347,7 +360,7 @@ class Router:
         self.ledger.reserve(decision.key, decision.request, now_s)
         kv_tokens = self.ledger.devices[self.ledger.row(decision.key.device_id)].kv_tokens
         self.prefixes.add(decision.key.device_id, decision.request, kv_tokens)
-        self._attempts[decision.key.request_key] = decision.key
+        self._attempts[decision.request.key] = decision.key
         self.counters["assigned"] += 1
 
     def _drop(self, rejection: Reject) -> None:

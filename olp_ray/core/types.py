@@ -13,7 +13,7 @@ ignores and counts them.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -85,8 +85,10 @@ class Request:
     prefix_blocks: tuple[int, ...] = ()  # hashes of the prompt's leading blocks
     slo_ttft_s: float | None = None
     slo_e2e_s: float | None = None
+    key: RequestKey = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "key", RequestKey(self.id, self.stage))
         if not self.id:
             raise RequestError("request id is empty; expected a non-empty string")
         if not math.isfinite(self.arrival_s):
@@ -101,10 +103,6 @@ class Request:
             slo_s = getattr(self, name)
             if slo_s is not None and not slo_s > 0:
                 raise RequestError(f"request {self.id!r}: {name} is {slo_s}; expected > 0 or none")
-
-    @property
-    def key(self) -> RequestKey:
-        return RequestKey(self.id, self.stage)
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,6 @@ from olp_ray.core.types import (
     PricesReady,
     PriceWork,
     Request,
-    Stage,
 )
 
 if TYPE_CHECKING:
@@ -39,7 +38,7 @@ class Completion:
     output_tokens: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class View:
     """What a policy sees in one step; nothing in it may be changed. waiting is in order (arrival_s, id)."""
 
@@ -73,10 +72,10 @@ class View:
 
     def may_run(self) -> np.ndarray:
         """(G, J) bool: the device takes new requests, and the request's model and stage are allowed there."""
-        devices = self.ledger.devices
         open_devices = ~self.ledger.draining
-        if not any(device.models or len(device.stages) < len(Stage) for device in devices):
-            return np.repeat(open_devices[:, None], len(self.waiting), axis=1)
+        if self.ledger.runs_everything:
+            return open_devices[:, None].repeat(len(self.waiting), axis=1)
+        devices = self.ledger.devices
         allowed = [[device.can_run(entry.request) for entry in self.waiting] for device in devices]
         return np.array(allowed, dtype=bool).reshape(len(devices), -1) & open_devices[:, None]
 
@@ -89,6 +88,9 @@ class PolicyStep:
     price_work: PriceWork | None = None
     next_wake_s: float = math.inf
     rate_changed: bool = False
+
+
+NOTHING = PolicyStep()
 
 
 class Policy(Protocol):

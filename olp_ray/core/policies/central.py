@@ -9,7 +9,7 @@ import numpy as np
 
 from olp_ray.core.admission import Admission, admit_in_order, plain_candidates
 from olp_ray.core.forecast import Forecast
-from olp_ray.core.policies.base import PolicyStep, View
+from olp_ray.core.policies.base import NOTHING, PolicyStep, View
 from olp_ray.core.policies.outlook import NextDecision, Outlook, look_ahead
 from olp_ray.core.policies.settings import PolicySettings
 from olp_ray.core.policies.shedding import expiry_s, refuse_expired
@@ -37,7 +37,7 @@ class CentralQueue:
 
     def step(self, view: View, now_s: float, rng: np.random.Generator) -> PolicyStep:
         if not view.waiting:
-            return PolicyStep()
+            return NOTHING
         if not self._sheds:
             return self._start(view, np.ones(len(view.waiting), dtype=bool), now_s)
         last_s = expiry_s(view, self.objective)

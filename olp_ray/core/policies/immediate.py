@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from olp_ray.core.policies.base import PolicyStep, View
+from olp_ray.core.policies.base import NOTHING, PolicyStep, View
 from olp_ray.core.policies.central import check_version
 from olp_ray.core.policies.outlook import Outlook, send_on
 from olp_ray.core.policies.settings import PolicySettings
@@ -37,12 +37,12 @@ class Immediate:
 
     def step(self, view: View, now_s: float, rng: np.random.Generator) -> PolicyStep:
         if not view.waiting:
-            return PolicyStep()
+            return NOTHING
         allowed = view.may_run()
         load = self.load(view, now_s)
         placed = []
         for i in range(len(view.waiting)):
-            devices = np.flatnonzero(allowed[:, i])
+            devices = allowed[:, i].nonzero()[0]
             if not len(devices):
                 continue
             g = self.pick(devices, load, view, rng)
