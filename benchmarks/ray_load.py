@@ -1,11 +1,12 @@
 """What one coordinator carries: requests per second through actor calls, and submit-to-assignment latency.
 
     python -m benchmarks.ray_load [--rates 250,500,1000,2000,3000] [--seconds 10] [--policy online_lp] [--write-page]
+    python -m benchmarks.ray_load --soak-minutes 30 --rates 200 [--write-page]
 
 The load is open: requests come at their rate whatever the answers do. Capacity is free (short prompts), so an
 assignment never waits for a slot or for prefill; engines are imitated by finishing each request after a fixed time.
-The load's process shares the machine's cores with the coordinator. `--soak-minutes` runs one rate for long and prints
-the coordinator's memory instead.
+The load's process shares the machine's cores with the coordinator; the processor time of both is told. A soak runs the
+first rate for long and looks at the coordinator's memory.
 """
 
 from __future__ import annotations
@@ -33,13 +34,14 @@ TICK_S = 0.002  # submissions of this long go out together
 
 
 class Measured(NamedTuple):
-    """Latencies in ms from submit to assignment; cpu is the coordinator's share of one core."""
+    """Assignments per second while requests came, latencies from submit to assignment, and shares of one core."""
 
     offered: float
     assigned: float
     p50_ms: float
     p99_ms: float
     cpu: float
+    load_cpu: float
     memory_mb: float
 
 
@@ -54,6 +56,7 @@ class Load:
         self._ending: list[tuple[float, AssignmentKey]] = []
         self._prefix = uuid4().hex[:6]
         self._number = 0
+        self.assigned_in_time = 0
 
     async def run(self, rate: float, seconds: float, seed: int) -> None:
         """Offer `rate` requests per second for `seconds`."""
@@ -69,6 +72,7 @@ class Load:
                 self.line.submit(Submission(request, 0.0))
             self._finish(now)
             await asyncio.sleep(TICK_S)
+        self.assigned_in_time = len(self.latency_s)
         while self.sent_s or self._ending:
             self._finish(time.perf_counter())
             await asyncio.sleep(TICK_S)
@@ -108,15 +112,15 @@ async def measure(coordinator: Any, rate: float, seconds: float, seed: int) -> M
     pid = (await coordinator.status.remote())["process_id"]
     load = Load(coordinator)
     carriers = [asyncio.ensure_future(load.line.run()), asyncio.ensure_future(load.reporter.run())]
-    before, began = cpu_s(pid), time.perf_counter()
+    before, ours, began = cpu_s(pid), time.process_time(), time.perf_counter()
     await load.run(rate, seconds, seed)
     took = time.perf_counter() - began
     for carrier in carriers:
         carrier.cancel()
     await coordinator.check_invariants.remote()
     p50, p99 = np.percentile(load.latency_s, [50, 99]) * 1e3
-    cpu = (cpu_s(pid) - before) / took
-    return Measured(rate, len(load.latency_s) / took, p50, p99, cpu, memory_mb(pid))
+    cpu, load_cpu = (cpu_s(pid) - before) / took, (time.process_time() - ours) / took
+    return Measured(rate, load.assigned_in_time / seconds, p50, p99, cpu, load_cpu, memory_mb(pid))
 
 
 async def measure_all(coordinator: Any, rates: list[float], seconds: float) -> list[Measured]:
@@ -124,13 +128,29 @@ async def measure_all(coordinator: Any, rates: list[float], seconds: float) -> l
     return [await measure(coordinator, rate, seconds, seed) for seed, rate in enumerate(rates, 1)]
 
 
-async def soak(coordinator: Any, rate: float, minutes: float) -> None:
-    """A line per minute: memory should stay flat."""
-    for minute in range(1, round(minutes) + 1):
-        found = await measure(coordinator, rate, 60.0, minute)
-        click.echo(
-            f"minute {minute}: {found.assigned:.0f}/s, p99 {found.p99_ms:.1f} ms, memory {found.memory_mb:.1f} MB"
-        )
+async def soak(coordinator: Any, rate: float, minutes: int) -> list[Measured]:
+    """One measurement per minute: memory should stay flat."""
+    found = []
+    for minute in range(1, minutes + 1):
+        found.append(await measure(coordinator, rate, 60.0, minute))
+        now = found[-1]
+        click.echo(f"minute {minute}: {now.assigned:.0f}/s, p99 {now.p99_ms:.1f} ms, memory {now.memory_mb:.1f} MB")
+    return found
+
+
+def soak_text(found: list[Measured], command: str) -> str:
+    """Memory at the start, in the middle and at the end, and by how much it rose in the second half."""
+    memory = [minute.memory_mb for minute in found]
+    middle = len(memory) // 2
+    slope = float(np.polyfit(np.arange(len(memory) - middle), memory[middle:], 1)[0]) if len(memory) > 3 else 0.0
+    lasting_p99_ms = np.median([minute.p99_ms for minute in found])
+    return (
+        f"## Soak\n\n{len(found)} minutes at {found[0].offered:g} requests/s through one coordinator "
+        f"(`{command} --write-page`): {sum(minute.assigned * 60 for minute in found):.0f} requests. The coordinator's "
+        f"resident memory was {memory[0]:.1f} MB after the first minute, {memory[middle]:.1f} MB in the middle and "
+        f"{memory[-1]:.1f} MB at the end; over the second half it changed by {slope:+.2f} MB per minute. "
+        f"Submit to assignment: p99 of a minute, median over minutes, {lasting_p99_ms:.1f} ms."
+    )
 
 
 def rows(results: list[Measured]) -> list[dict[str, str]]:
@@ -141,6 +161,7 @@ def rows(results: list[Measured]) -> list[dict[str, str]]:
             "p50 ms": f"{r.p50_ms:.1f}",
             "p99 ms": f"{r.p99_ms:.1f}",
             "coordinator CPU": f"{r.cpu:.2f}",
+            "load CPU": f"{r.load_cpu:.2f}",
             "memory MB": f"{r.memory_mb:.0f}",
         }
         for r in results
@@ -152,9 +173,9 @@ def rows(results: list[Measured]) -> list[dict[str, str]]:
 @click.option("--seconds", default=10.0, show_default=True)
 @click.option("--policy", default="online_lp", show_default=True)
 @click.option("--shards", default=0, show_default=True)
-@click.option("--soak-minutes", default=0.0, help="Run the first rate for so long instead.")
-@click.option("--write-page", is_flag=True, help="Write the table into docs/results.md.")
-def main(rates: str, seconds: float, policy: str, shards: int, soak_minutes: float, write_page: bool) -> None:
+@click.option("--soak-minutes", default=0, help="Run the first rate for so long instead.")
+@click.option("--write-page", is_flag=True, help="Write the section of docs/results.md.")
+def main(rates: str, seconds: float, policy: str, shards: int, soak_minutes: int, write_page: bool) -> None:
     """Measure and print."""
     busy = os.getloadavg()[0]
     open_ray()
@@ -163,20 +184,24 @@ def main(rates: str, seconds: float, policy: str, shards: int, soak_minutes: flo
     devices = FleetConfig.parse(FLEET).core_devices("timed")
     running = start_coordinator(devices, RouterConfig(policy=policy), runtime, seed=0)
     if soak_minutes:
-        asyncio.run(soak(running.actor, offered[0], soak_minutes))
-        return
-    table = records_table(rows(asyncio.run(measure_all(running.actor, offered, seconds))))
-    click.echo(table)
-    if write_page:
+        command = f"python -m benchmarks.ray_load --soak-minutes {soak_minutes} --rates {offered[0]:g}"
+        name, text = "ray_soak", soak_text(asyncio.run(soak(running.actor, offered[0], soak_minutes)), command)
+    else:
+        table = records_table(rows(asyncio.run(measure_all(running.actor, offered, seconds))))
         command = (
             f"python -m benchmarks.ray_load --rates {rates} --seconds {seconds:g} --policy {policy} --shards {shards}"
         )
-        text = (
-            f"## Coordinator under load\n\nSubmit to assignment through actor calls, `{policy}` on {FLEET}, "
-            f"{shards} shards, capacity free, {os.cpu_count()} cores shared with the load, load average before the run "
-            f"{busy:.1f} (`{command}`).\n\n{table}"
+        name, text = (
+            "ray_load",
+            (
+                f"## Coordinator under load\n\nSubmit to assignment through actor calls, `{policy}` on {FLEET}, "
+                f"{shards} shards, capacity free, {os.cpu_count()} cores shared with the load, load average before "
+                f"the run {busy:.1f} (`{command} --write-page`). CPU is in cores.\n\n{table}"
+            ),
         )
-        replace_section("ray_load", text)
+    click.echo(text)
+    if write_page:
+        replace_section(name, text)
     running.stop()
 
 

@@ -148,4 +148,5 @@ def open_ray() -> None:
     if os.environ.get("RAY_ADDRESS"):
         ray.init(**options)
     else:
-        ray.init(address="local", include_dashboard=False, **options)
+        # Ray runs workers at niceness 15: on a busy machine a router that only others' leisure drives answers late
+        ray.init(address="local", include_dashboard=False, _system_config={"worker_niceness": 0}, **options)
