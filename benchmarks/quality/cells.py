@@ -16,7 +16,8 @@ import numpy as np
 import pandas as pd
 
 from olp_ray.config import FleetConfig
-from olp_ray.workload.generators import GENERATORS, piecewise_arrivals, table
+from olp_ray.workload.arrivals import piecewise_arrivals
+from olp_ray.workload.generators import GENERATORS, table
 from olp_ray.workload.traces import read_trace
 
 CONVERSATIONS = "azure2023_conv.csv"

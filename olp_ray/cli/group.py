@@ -17,7 +17,7 @@ COMMANDS = {
     "serve": ("olp_ray.cli.serve", "Serve an OpenAI endpoint over a fleet."),
     "status": ("olp_ray.cli.status", "What a running endpoint's coordinator is doing."),
     "policies": ("olp_ray.cli.policies", "List policies and presets."),
-    "workload": ("olp_ray.cli.workload", "Describe or convert a trace."),
+    "workload": ("olp_ray.cli.workload", "Describe or convert a trace, or write a generated one."),
 }
 
 

@@ -15,17 +15,34 @@ from olp_ray.sweep.trial import OpenRouter, inline_router
 
 Command = Callable[..., Any]
 
+DEFAULT_OUT = "olp-ray-out"
+
+SCENARIO_KEYS = (
+    "trace", "workload", "arrivals", "sessions", "requests", "rate", "load", "fleet", "mode", "predictor"
+)  # fmt: skip
+
+arrivals_option = click.option(
+    "--arrivals",
+    metavar="TEXT",
+    help="Arrival process: poisson, gamma:CV, or rates:0.4@0,0.6@1500 (requests/s from second).  [poisson]",
+)
+sessions_option = click.option(
+    "--sessions", metavar="TURNS:THINK_S", help="Multi-turn sessions with shared prefixes, for example 3.5:20."
+)
+
 _SCENARIO_FLAGS = (
     click.option("--scenario", "scenario_file", metavar="FILE.yaml", help="Scenario file; flags win over it."),
     click.option("--trace", metavar="FILE", help="Trace to replay, in any format that `workload describe` reads."),
     click.option("--workload", metavar="NAME", help="Generated workload, when there is no --trace.  [lmsys]"),
+    arrivals_option,
+    sessions_option,
     click.option("--requests", type=int, metavar="N", help="Use this many requests.  [all of a trace; 2000 generated]"),
     click.option("--rate", type=float, metavar="R", help="Rescale arrivals to R requests per second."),
     click.option(
         "--load",
         type=float,
         metavar="X",
-        help="Rescale arrivals to X times what the fleet can serve.  [1.8 if generated]",
+        help="Rescale arrivals to X times what the full fleet serves.  [1.25 if generated]",
     ),
     click.option("--fleet", metavar="TEXT", help="For example 4xa100-8b or 2xa100-8b+2xh100-8b.  [4xa100-8b]"),
     click.option("--mode", metavar="timed|period", help="Milliseconds, or the period model.  [timed]"),
@@ -38,8 +55,7 @@ def scenario_options(command: Command) -> Command:
 
     @functools.wraps(command)
     def with_scenario(**given: Any) -> Any:
-        names = ("scenario_file", "trace", "workload", "requests", "rate", "load", "fleet", "mode", "predictor")
-        flags = {name: given.pop(name) for name in names}
+        flags = {name: given.pop(name) for name in ("scenario_file", *SCENARIO_KEYS)}
         return command(scenario=build_scenario(flags.pop("scenario_file"), **flags), **given)
 
     return functools.reduce(lambda wrapped, flag: flag(wrapped), reversed(_SCENARIO_FLAGS), with_scenario)
@@ -97,6 +113,4 @@ def router_source(runtime: str, shards: int | None) -> OpenRouter | None:
 
 
 policy_option = click.option("--policy", metavar="NAME[:PRESET]", help="Routing policy.  [online_lp:balanced]")
-out_option = click.option(
-    "--out", "out", metavar="DIR", default="olp-ray-out", show_default=True, help="Output folder."
-)
+out_option = click.option("--out", "out", metavar="DIR", default=DEFAULT_OUT, show_default=True, help="Output folder.")

@@ -31,11 +31,11 @@ def progress_bar(doing: str) -> Iterator[Callable[[int, int], None]]:
 def show_arrivals(arrivals: Arrivals) -> None:
     """One line: the rate that arrivals were rescaled to, and why."""
     if arrivals.rate is None:
-        text = "Arrivals keep the trace's own times."
+        text = "Arrivals come at their own times."
     elif arrivals.saturation is None:
         text = f"Arrivals: {arrivals.rate:.4g} requests/s."
     else:
         load = arrivals.rate / arrivals.saturation
         text = f"Arrivals: {arrivals.rate:.4g} requests/s, load {load:.3g} of the {arrivals.saturation:.4g} requests/s "
-        text += "that the fleet serves when all are there at once (central FIFO)."
+        text += "that the fleet serves while more wait than it holds (central FIFO)."
     Console().print(text, soft_wrap=True, highlight=False)

@@ -2,36 +2,43 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 from rich.console import Console
 from rich.table import Table
 
-from olp_ray.cli.output import print_table
+from olp_ray.cli.options import DEFAULT_OUT, arrivals_option, sessions_option
+from olp_ray.cli.output import print_table, progress_bar
+from olp_ray.config.workload import ArrivalsConfig, SessionsConfig
 from olp_ray.report.tables import show_number
 from olp_ray.report.workload_plot import plot_workload
 from olp_ray.workload.describe import QUANTILES, Description, describe, write_common
-from olp_ray.workload.generators import GENERATORS
+from olp_ray.workload.generators import GENERATORS, generate
 from olp_ray.workload.traces import read_trace
 
 
 @click.group()
 def workload() -> None:
-    """Describe or convert a trace, or list the generated workloads."""
+    """Describe or convert a trace, or list or write generated workloads."""
 
 
 @workload.command("describe")
 @click.argument("trace")
-@click.option("--out", metavar="FILE.png", default="workload.png", show_default=True, help="Figure.")
-def describe_command(trace: str, out: str) -> None:
+@click.option("--out", metavar="FILE.png", help="Figure.  [olp-ray-out/TRACE.png]")
+def describe_command(trace: str, out: str | None) -> None:
     """Print what TRACE is like: rate, burstiness, lengths; and draw it. The format is found from the file.
 
     \b
     Example:
       olp-ray workload describe trace.csv.gz
     """
-    frame = read_trace(trace)
+    figure = Path(DEFAULT_OUT, f"{Path(trace).name.split('.')[0]}.png") if out is None else Path(out)
+    with progress_bar(f"reading {trace}"):
+        frame = read_trace(trace)
     print_table(description_table(describe(frame), trace))
-    Console().print(f"Open {plot_workload(frame, out)}", soft_wrap=True)
+    figure.parent.mkdir(parents=True, exist_ok=True)
+    Console().print(f"Open {plot_workload(frame, figure)}", soft_wrap=True)
 
 
 @workload.command("convert")
@@ -44,7 +51,38 @@ def convert_command(trace: str, out: str) -> None:
     Example:
       olp-ray workload convert AzureLLMInferenceTrace_conv.csv conv.csv
     """
-    frame = read_trace(trace)
+    with progress_bar(f"reading {trace}"):
+        frame = read_trace(trace)
+    write_common(frame, out)
+    Console().print(f"{len(frame)} requests are in {out}", soft_wrap=True)
+
+
+@workload.command("generate")
+@click.argument("out")
+@click.option("--workload", "name", metavar="NAME", default="lmsys", show_default=True, help="See `workload list`.")
+@click.option("--requests", type=click.IntRange(min=1), default=2000, show_default=True, metavar="N")
+@click.option("--rate", type=click.FloatRange(min=0, min_open=True), default=1.0, show_default=True, metavar="R")
+@arrivals_option
+@sessions_option
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, metavar="S")
+def generate_command(
+    out: str, name: str, requests: int, rate: float, arrivals: str | None, sessions: str | None, seed: int
+) -> None:
+    """Write a generated workload to OUT as the common CSV.
+
+    \b
+    Examples:
+      olp-ray workload generate trace.csv --workload arena --rate 20 --arrivals gamma:3
+      olp-ray workload generate chats.csv --sessions 3.5:20 --rate 5
+    """
+    frame = generate(
+        name,
+        requests,
+        rate,
+        seed,
+        arrivals=None if arrivals is None else ArrivalsConfig.parse(arrivals),
+        sessions=None if sessions is None else SessionsConfig.parse(sessions),
+    )
     write_common(frame, out)
     Console().print(f"{len(frame)} requests are in {out}", soft_wrap=True)
 
@@ -52,10 +90,10 @@ def convert_command(trace: str, out: str) -> None:
 @workload.command("list")
 def list_command() -> None:
     """List the workloads that can be generated, for --workload."""
-    table = Table("workload", "what it stands for")
+    table = Table("workload", "what it stands for", "where its lengths come from")
     for name, generator in GENERATORS.items():
-        table.add_row(name, generator.doc)
-    print_table(table)
+        table.add_row(name, generator.doc, generator.source)
+    Console().print(table)
 
 
 def description_table(found: Description, title: str) -> Table:

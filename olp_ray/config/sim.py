@@ -80,5 +80,10 @@ class SimConfig(Model):
         if wrong:
             raise ConfigError(f"sim {', '.join(wrong)}: only timed mode has this; period mode decodes only")
 
+    def undisturbed(self) -> Self:
+        """The same stage and memory rules, to the end, with nothing that goes wrong or changes on the way."""
+        lasting = {"stage", "prefill_pool", "watermark", "prefix_caching", "prefix_block_tokens", "eviction"}
+        return type(self)(**{name: getattr(self, name) for name in (*sorted(lasting), "swap_tokens_per_s")})
+
     def _differs(self, name: str) -> bool:
         return bool(getattr(self, name) != type(self).model_fields[name].default)

@@ -76,20 +76,39 @@ def _span_s(requests: Sequence[TrueRequest], sim: SimConfig) -> float:
     return 2 * max((r.request.arrival_s for r in requests), default=0.0)
 
 
-def saturation_rate(requests: Sequence[TrueRequest], fleet: FleetConfig, mode: Mode) -> float:
-    """Requests per second that the fleet serves with all of them present at time 0 under central FIFO: n / makespan.
+def saturation_rate(
+    requests: Sequence[TrueRequest],
+    fleet: FleetConfig,
+    mode: Mode,
+    sim: SimConfig | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> float:
+    """Requests per second that the fleet serves while more of them wait than it can hold.
 
-    Raises `SimulationError` when none of them can be served.
+    All are present at time 0, as often as it takes to fill every slot of the fleet twice, under central FIFO. What was
+    served when the last one starts is counted, requests that still run in part, so the drain at the end does not. sim's
+    stage and memory rules hold, what goes wrong in it does not happen. Raises `SimulationError` when none of the
+    requests can be served.
     """
-    present = [_Present(dataclasses.replace(r.request, arrival_s=0.0), r.output_tokens) for r in requests]
+    times = math.ceil(2 * sum(device.slots for device in fleet.core_devices(mode)) / max(1, len(requests)))
+    present = [
+        _Present(dataclasses.replace(r.request, id=f"{r.request.id}.{copy}", arrival_s=0.0), r.output_tokens)
+        for copy in range(times)
+        for r in requests
+    ]
     config = RouterConfig(policy="central_fifo")
     router = build_priced_router(config, fleet, mode, seed=0)
     update_s = config.settings(mode).online_lp.update_s
-    result = simulate(present, fleet, mode, router, update_s=update_s)
-    served = int((result.requests["status"] == "finished").sum())
-    if served == 0:
+    sim = None if sim is None else sim.undisturbed()
+    result = simulate(present, fleet, mode, router, update_s=update_s, sim=sim, progress=progress)
+    served = result.requests[result.requests["status"] == "finished"]
+    if served.empty:
         raise SimulationError(f"the fleet can serve none of these {len(requests)} requests")
-    return served / result.end_s
+    last_s = served["start_s"].max()
+    if last_s == 0.0:  # they never waited: KV memory and slots held all of them at once
+        return len(served) / result.end_s
+    share = (last_s - served["first_token_s"]) / (served["finish_s"] - served["first_token_s"])
+    return float(share.clip(0, 1).where(served["finish_s"] > last_s, 1.0).sum()) / float(last_s)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -28,10 +28,9 @@ from olp_ray.workload.request import SimRequest
 from olp_ray.workload.requests import make_requests
 from olp_ray.workload.traces import read_trace
 
-# What a generated workload is when the scenario does not say. Saturation is measured with the drain at its end, so a
-# short workload fills the fleet only above load 1.
+# What a generated workload is when the scenario does not say: enough to fill the fleet, and more than it can serve.
 GENERATED_REQUESTS = 2000
-GENERATED_LOAD = 1.8
+GENERATED_LOAD = 1.25
 
 Missed = Sequence[tuple[int, Sequence[str]]]  # price updates that are lost: (update id, device ids)
 
@@ -91,13 +90,13 @@ def inline_router(
     yield build_priced_router(config, fleet, mode, seed, blocks=blocks, missed=missed)
 
 
-def settle_arrivals(scenario: ScenarioConfig) -> Arrivals:
+def settle_arrivals(scenario: ScenarioConfig, progress: Progress | None = None) -> Arrivals:
     """The rate that the scenario's `rate` or `load` means; measures the fleet's saturation throughput for a load."""
-    if scenario.rate is not None or (scenario.trace is not None and scenario.load is None):
+    if scenario.rate is not None or scenario.states_rates or (scenario.trace is not None and scenario.load is None):
         return Arrivals(scenario.rate, None)
     parse_predictor(scenario.predictor)  # not needed yet; a wrong name should not cost the time of measuring
     requests = scenario_requests(scenario.model_copy(update={"predictor": "perfect"}), 0, 1.0, rotate=False)
-    saturation = saturation_rate(requests, scenario.fleet, scenario.mode)
+    saturation = saturation_rate(requests, scenario.fleet, scenario.mode, scenario.sim, progress)
     return Arrivals((scenario.load or GENERATED_LOAD) * saturation, saturation)
 
 
@@ -107,11 +106,26 @@ def scenario_requests(
     """The requests of one seed, arriving at `rate` per second on average (None: at the trace's own times)."""
     predictor = parse_predictor(scenario.predictor)
     if scenario.trace is not None:
-        frame = _trace(scenario.trace)
-        return make_requests(frame, predictor, seed, count=scenario.requests, rate=rate, rotate=rotate)
-    count = scenario.requests or GENERATED_REQUESTS
-    frame = generate(scenario.workload, count, 1.0 if rate is None else rate, seed)
-    return make_requests(frame, predictor, seed, rate=rate, rotate=False)
+        return make_requests(
+            _trace(scenario.trace),
+            predictor,
+            seed,
+            count=scenario.requests,
+            rate=rate,
+            rotate=rotate,
+            arrivals=scenario.arrivals,
+        )
+    frame = generate(
+        scenario.workload,
+        scenario.requests or GENERATED_REQUESTS,
+        1.0 if rate is None else rate,
+        seed,
+        arrivals=scenario.arrivals,
+        sessions=scenario.sessions,
+        block_tokens=scenario.router.prefix_block_tokens,
+    )
+    think_times = scenario.sessions is not None  # are seconds: rescaling would stretch them
+    return make_requests(frame, predictor, seed, rate=None if think_times else rate, rotate=False)
 
 
 def run_seed(

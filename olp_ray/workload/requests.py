@@ -5,8 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
+from olp_ray.config.workload import ArrivalsConfig
 from olp_ray.core.types import Request
 from olp_ray.errors import WorkloadError
+from olp_ray.workload.arrivals import draw_arrivals
 from olp_ray.workload.predictors import Predictor
 from olp_ray.workload.request import SimRequest
 
@@ -19,17 +21,21 @@ def make_requests(
     count: int | None = None,
     rate: float | None = None,
     rotate: bool = True,
+    arrivals: ArrivalsConfig | None = None,
 ) -> list[SimRequest]:
     """Requests in order of arrival; string order of ids is that order.
 
     rotate starts a trace at a row that the seed draws, and goes round; count keeps the first so many from there;
-    rate (requests per second) stretches the arrival times. The seed also draws the predictor's errors.
+    rate (requests per second) stretches the arrival times; with arrivals they are drawn anew, at the rate or else at
+    the table's own. The seed also draws the predictor's errors.
     """
     offset_rng, error_rng = (np.random.default_rng([seed, stream]) for stream in (0, 1))
     if rotate:
         frame = rotated(frame, int(offset_rng.integers(len(frame))))
     if count is not None:
         frame = frame.iloc[:count].reset_index(drop=True)
+    if arrivals is not None:
+        frame = _rearranged(frame, arrivals, rate, np.random.default_rng([seed, 3]))
     if rate is not None:
         frame = rescaled(frame, rate)
     predicted = predictor.predict(frame, error_rng)
@@ -73,6 +79,16 @@ def rotated(frame: pd.DataFrame, start: int) -> pd.DataFrame:
     shifted = np.concatenate([times[start:], times[:start] + span + gap]) - times[start]
     order = np.r_[start : len(times), 0:start]
     return frame.take(order).reset_index(drop=True).assign(arrived_at=shifted)
+
+
+def _rearranged(
+    frame: pd.DataFrame, arrivals: ArrivalsConfig, rate: float | None, rng: np.random.Generator
+) -> pd.DataFrame:
+    """The same requests in the same order at new times."""
+    times = frame["arrived_at"].to_numpy()
+    span_s = float(times[-1] - times[0])
+    own = (len(times) - 1) / span_s if span_s > 0 else 1.0
+    return frame.assign(arrived_at=draw_arrivals(arrivals, len(frame), own if rate is None else rate, rng))
 
 
 def rescaled(frame: pd.DataFrame, rate: float) -> pd.DataFrame:

@@ -10,7 +10,7 @@ import pytest
 
 from olp_ray.config import FleetConfig, RouterConfig
 from olp_ray.config.build import build_priced_router
-from olp_ray.config.sim import SimConfig
+from olp_ray.config.sim import FailureConfig, SimConfig
 from olp_ray.core.types import Arrived, Assign, AssignmentKey, Event, Reject, RejectReason, Request, Started, Step
 from olp_ray.errors import SimulationError, WorkloadError
 from olp_ray.sim import Result, fleet_engines, saturation_rate, simulate
@@ -161,6 +161,21 @@ def test_bad_requests_are_errors(requests: list[SimRequest], text: str) -> None:
 def test_saturation_rate_in_closed_form() -> None:
     requests = [request(f"r{i}", float(i), 10, 25) for i in range(8)]
     assert saturation_rate(requests, ONE, "period") == 8 / 100  # two at a time, four rounds of 25 periods
+
+
+def test_saturation_is_without_the_drain() -> None:
+    requests = [request(f"r{i}", 0.0, 10, tokens) for i, tokens in enumerate((10, 10, 10, 90))]
+    # two slots, twice 2 to fill: 10 and 10 in 0..10, then 10 and 90 from 10 on: the last starts at 10, with 2 served
+    assert saturation_rate(requests, ONE, "period") == 2 / 10
+
+
+def test_saturation_knows_the_stage_and_no_failures() -> None:
+    fleet = FleetConfig.parse("1xa100-8b")
+    requests = [request(f"r{i}", 0.0, 2000, 100) for i in range(300)]
+    mixed = saturation_rate(requests, fleet, "timed")
+    failing = SimConfig(failures=(FailureConfig(device="d0", at_s=1.0),), speed_jitter=0.5)
+    assert saturation_rate(requests, fleet, "timed", failing) == mixed
+    assert saturation_rate(requests, fleet, "timed", SimConfig(stage="disaggregated")) > 1.5 * mixed
 
 
 def test_progress_is_told_and_stepping_from_outside_gives_the_same() -> None:

@@ -37,7 +37,7 @@ def test_a_load_is_a_share_of_saturation() -> None:
 
 
 def test_a_generated_workload_has_a_load_of_its_own_unless_told() -> None:
-    assert settle_arrivals(SMALL) == settle_arrivals(SMALL.model_copy(update={"load": 1.8}))
+    assert settle_arrivals(SMALL) == settle_arrivals(SMALL.model_copy(update={"load": 1.25}))
 
 
 def test_a_rate_needs_no_measuring() -> None:

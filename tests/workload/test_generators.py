@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.special import ndtr
 
-from olp_ray.errors import ConfigError, WorkloadError
+from olp_ray.config.workload import ArrivalsConfig, SessionsConfig
+from olp_ray.errors import ConfigError
 from olp_ray.workload import GENERATORS, generate
 from olp_ray.workload.fits import FITS
-from olp_ray.workload.generators import draw_lengths, gamma_arrivals, piecewise_arrivals, poisson_arrivals
+from olp_ray.workload.lengths import draw_lengths
 
 RNG = np.random.default_rng
 
@@ -22,26 +26,6 @@ def test_tables_are_valid_and_reproducible(name: str) -> None:
     assert frame["num_prefill_tokens"].min() >= 1
     assert frame["num_decode_tokens"].min() >= 1
     assert (generate(name, 3000, 2.0, 8)["num_decode_tokens"] != frame["num_decode_tokens"]).any()
-
-
-def test_poisson_gaps() -> None:
-    gaps = np.diff(poisson_arrivals(40_000, 5.0, RNG(0)))
-    assert abs(gaps.mean() - 0.2) < 0.004
-    assert abs(gaps.std() / gaps.mean() - 1) < 0.03
-
-
-def test_gamma_gaps_have_their_variation() -> None:
-    gaps = np.diff(gamma_arrivals(40_000, 5.0, 3.0, RNG(0)))
-    assert abs(gaps.mean() - 0.2) < 0.02
-    assert abs(gaps.std() / gaps.mean() - 3) < 0.2
-
-
-def test_piecewise_rates() -> None:
-    times = piecewise_arrivals([(10_000, 0.4), (10_000, 0.6)], RNG(0))
-    assert (np.diff(times) >= 0).all()
-    first = (times < 10_000).sum()
-    assert abs(first / 10_000 - 0.4) < 0.03
-    assert abs((len(times) - first) / 10_000 - 0.6) < 0.03
 
 
 def test_lmsys_lengths_are_those_of_the_published_chats() -> None:
@@ -69,10 +53,34 @@ def test_limits_and_spikes_of_a_fit() -> None:
     assert np.isin(tokens, [511, 512, 513, 514]).mean() > 0.15
 
 
+@pytest.mark.parametrize("name", ["lmsys_prompt_words", "lmsys_output_words", "azure_code_output", "chat1m_output"])
+def test_mean_of_a_fit_in_closed_form(name: str) -> None:
+    """E[X; X <= limit] of a lognormal is exp(mu + sigma^2 / 2) Phi((ln limit - mu) / sigma - sigma)."""
+    fit, log_limit = FITS[name], math.log(FITS[name].limit or math.inf)
+    parts = list(zip(fit.weights, fit.mu, fit.sigma, strict=True))
+    below = sum(w * ndtr((log_limit - m) / s) for w, m, s in parts)
+    mean = sum(w * math.exp(m + s * s / 2) * ndtr((log_limit - m) / s - s) for w, m, s in parts) / below
+    tokens = draw_lengths(fit, 200_000, RNG(0))
+    half_width = 4 * tokens.std() / math.sqrt(len(tokens))
+    assert tokens.mean() == pytest.approx(fit.scale * mean + 0.5, abs=half_width + 0.1)  # rounded up: half a token more
+
+
 def test_bad_requests_are_errors() -> None:
     with pytest.raises(ConfigError, match="did you mean 'lmsys'"):
         generate("lmsis", 10, 1.0, 0)
-    with pytest.raises(WorkloadError, match="expected both > 0"):
-        poisson_arrivals(3, 0.0, RNG(0))
-    with pytest.raises(WorkloadError, match="expected duration > 0"):
-        piecewise_arrivals([(0.0, 1.0)], RNG(0))
+    with pytest.raises(ConfigError, match="'chat1m': its prompts hold whole conversations; sessions need one of lmsys"):
+        generate("chat1m", 10, 1.0, 0, sessions=SessionsConfig())
+
+
+def test_every_workload_names_its_source() -> None:
+    assert all("et al." in generator.source for generator in GENERATORS.values())
+
+
+def test_arrivals_leave_lengths_as_they_are() -> None:
+    plain, bursty = (
+        generate("arena", 500, 2.0, 3),
+        generate("arena", 500, 2.0, 3, arrivals=ArrivalsConfig.parse("gamma:3")),
+    )
+    columns = ["num_prefill_tokens", "num_decode_tokens"]
+    assert plain[columns].equals(bursty[columns])
+    assert np.diff(bursty["arrived_at"]).std() > 1.5 * np.diff(plain["arrived_at"]).std()
