@@ -34,6 +34,12 @@ class RawTable:
         self.raise_at(wrong, column, f"{kind} >= {least:g}")
         return values.astype(np.int64) if whole else values
 
+    def numbers_lists(self, column: str) -> list[tuple[int, ...]]:
+        """Whole numbers joined by `;`, or nothing, in every row. Raises `WorkloadError` at the first other value."""
+        text = self.table[column].fillna("")
+        self.raise_at(~text.str.fullmatch(r"(-?\d+(;-?\d+)*)?").to_numpy(dtype=bool), column, "numbers like 4;17;5")
+        return [tuple(int(part) for part in row.split(";")) if row else () for row in text]
+
     def times(self, column: str) -> np.ndarray:
         """Dates and times as seconds since the earliest, float64."""
         stamps = pd.to_datetime(self.table[column], format="ISO8601", errors="coerce", utc=True)

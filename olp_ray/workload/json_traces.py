@@ -1,4 +1,4 @@
-"""JSON traces: Mooncake's lines, and ShareGPT's and LMSYS's chats.
+"""JSON traces: Mooncake's lines, and ShareGPT's and LMSYS's chats; chats also as rows of other files.
 
 Chats hold text, not tokens: without a tokenizer a text of n bytes counts ceil(n / 4) tokens. They hold no times either:
 conversations come one per second, to be rescaled, and the turns of one conversation follow each other in its session.
@@ -7,7 +7,8 @@ conversations come one per second, to be rescaled, and the turns of one conversa
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import math
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ import pandas as pd
 from olp_ray.errors import WorkloadError
 
 BYTES_PER_TOKEN = 4
-MOONCAKE_BLOCK_TOKENS = 512
+CHAT_KEYS = ("conversations", "conversation")  # ShareGPT's and LMSYS's
 
 
 def read_json(path: Path, text: str) -> pd.DataFrame:
@@ -25,14 +26,18 @@ def read_json(path: Path, text: str) -> pd.DataFrame:
     first = entries[0][1] if entries else {}
     if {"timestamp", "input_length", "output_length"} <= first.keys():
         return pd.DataFrame([_mooncake(path, where, entry) for where, entry in entries])
-    for key in ("conversations", "conversation"):
+    for key in CHAT_KEYS:
         if key in first:
-            rows = [row for i, (where, entry) in enumerate(entries) for row in _turns(path, where, entry, key, i)]
-            return pd.DataFrame(rows)
+            return read_chats(path, entries, key)
     raise WorkloadError(
         f"{path}, {entries[0][0] if entries else 'top'}: keys {sorted(first)} are of no known format; expected "
         "timestamp, input_length, output_length; or conversations; or conversation"
     )
+
+
+def read_chats(path: Path, entries: Iterable[tuple[str, dict[str, Any]]], key: str) -> pd.DataFrame:
+    """One request per answer in the list of turns under `key`; entries are (where in the file, chat)."""
+    return pd.DataFrame([row for i, (where, entry) in enumerate(entries) for row in _turns(path, where, entry, key, i)])
 
 
 def estimated_tokens(text: str) -> int:
@@ -41,14 +46,21 @@ def estimated_tokens(text: str) -> int:
 
 
 def _entries(path: Path, text: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    parsed: list[tuple[str, Any]] = []
+    number = 1  # line that the JSON text at hand starts in
     try:
         if text.lstrip().startswith("["):
             parsed = [(f"entry {i}", entry) for i, entry in enumerate(json.loads(text), start=1)]
         else:
-            lines = enumerate(text.splitlines(), start=1)
-            parsed = [(f"line {i}", json.loads(line)) for i, line in lines if line.strip()]
+            lines = enumerate(text.split("\n"), start=1)  # a chat may hold other line breaks inside its strings
+            for number, line in lines:
+                if line.strip():
+                    parsed.append((f"line {number}", json.loads(line)))
     except json.JSONDecodeError as error:
-        raise WorkloadError(f"{path}: expected a JSON array or one JSON object per line: {error}") from error
+        place = f"line {number - 1 + error.lineno}, column {error.colno}"
+        raise WorkloadError(
+            f"{path}: expected a JSON array or one JSON object per line: {place}: {error.msg}"
+        ) from error
     for where, entry in parsed:
         if not isinstance(entry, dict):
             raise WorkloadError(f"{path}, {where}: expected an object, got {type(entry).__name__}")
@@ -60,13 +72,20 @@ def _mooncake(path: Path, where: str, entry: dict[str, Any]) -> dict[str, Any]:
         "arrived_at": _number(path, where, entry, "timestamp", 0) / 1e3,
         "num_prefill_tokens": int(_number(path, where, entry, "input_length", 0)),
         "num_decode_tokens": int(_number(path, where, entry, "output_length", 1)),
-        "prefix_blocks": tuple(entry.get("hash_ids", ())),
+        "prefix_blocks": _hashes(path, where, entry),
     }
+
+
+def _hashes(path: Path, where: str, entry: dict[str, Any]) -> tuple[int, ...]:
+    hashes = entry.get("hash_ids", [])
+    if not isinstance(hashes, list) or not all(isinstance(h, int) and not isinstance(h, bool) for h in hashes):
+        raise WorkloadError(f"{path}, {where}, key 'hash_ids': expected a list of whole numbers, got {hashes!r}")
+    return tuple(hashes)
 
 
 def _number(path: Path, where: str, entry: dict[str, Any], key: str, least: float) -> float:
     value = entry.get(key)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not value >= least:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value < math.inf:
         raise WorkloadError(f"{path}, {where}, key {key!r}: expected a number >= {least:g}, got {value!r}")
     return value
 

@@ -14,15 +14,27 @@ import io
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from olp_ray.errors import WorkloadError
 from olp_ray.workload.columns import RawTable
+from olp_ray.workload.json_traces import read_json
+from olp_ray.workload.parquet_traces import PARQUET, read_parquet
 
 Read = Callable[[RawTable], pd.DataFrame]
+
+
+class Mark(NamedTuple):
+    """How a compressed file is known: the end of its name, and its first bytes."""
+
+    suffix: str
+    start: bytes
+
+
+CODECS = {"gzip": Mark(".gz", b"\x1f\x8b"), "zstd": Mark(".zst", b"\x28\xb5\x2f\xfd")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,39 +47,47 @@ class TableFormat:
 
 
 def read_trace(path: str | Path) -> pd.DataFrame:
-    """Read a trace of any known format; gzip (.gz) and zstd (.zst) files too.
+    """Read a trace of any known format: CSV, JSON, JSON lines or parquet, plain or compressed with gzip or zstd.
 
     Raises `WorkloadError` naming file, line, column, expected and actual.
     """
     path = Path(path)
-    text = _text(path)
-    first = text.lstrip()[:1]
-    if first in ("{", "["):
-        from olp_ray.workload.json_traces import read_json
-
-        frame = read_json(path, text)
-    else:
-        frame = _read_csv(path, text)
+    data = _bytes(path)
+    frame = read_parquet(path, data) if data.startswith(PARQUET) else _read_text(path, data)
     if frame.empty:
         raise WorkloadError(f"{path}: expected at least one request, got none")
     frame = frame.sort_values("arrived_at", kind="stable", ignore_index=True)
     return frame.assign(arrived_at=frame["arrived_at"] - frame["arrived_at"].iloc[0])
 
 
-def _text(path: Path) -> str:
+def _bytes(path: Path) -> bytes:
+    """The file's content, decompressed; gzip and zstd are known by the name's end or by the first bytes."""
     try:
         data = path.read_bytes()
     except OSError as error:
         raise WorkloadError(f"{path}: {error.strerror or error}") from error
-    codec = {".gz": "gzip", ".zst": "zstd"}.get(path.suffix)
-    try:
-        if codec:
-            import pyarrow as pa
+    codec = next(
+        (name for name, mark in CODECS.items() if path.suffix == mark.suffix or data.startswith(mark.start)), None
+    )
+    if codec is None:
+        return data
+    import pyarrow as pa
 
-            data = pa.CompressedInputStream(pa.BufferReader(data), codec).read()
-        return data.decode("utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise WorkloadError(f"{path}: expected UTF-8 text{f' in {codec}' if codec else ''}: {error}") from error
+    try:
+        return bytes(pa.CompressedInputStream(pa.BufferReader(data), codec).read())
+    except OSError as error:
+        raise WorkloadError(f"{path}: expected UTF-8 text in {codec}: {error}") from error
+
+
+def _read_text(path: Path, data: bytes) -> pd.DataFrame:
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data[: error.start].count(b"\n") + 1
+        raise WorkloadError(f"{path}, line {line}: expected UTF-8 text: {error.reason}") from error
+    if text.lstrip()[:1] in ("{", "["):
+        return read_json(path, text)
+    return _read_csv(path, text)
 
 
 def _read_csv(path: Path, text: str) -> pd.DataFrame:
@@ -133,12 +153,8 @@ def _extras(raw: RawTable) -> dict[str, Any]:
     if "priority" in raw:
         extras["priority"] = raw.numbers("priority", -np.inf, whole=True)
     if "hash_ids_512" in raw:
-        extras["prefix_blocks"] = [_hashes(text) for text in raw.table["hash_ids_512"].fillna("")]
+        extras["prefix_blocks"] = raw.numbers_lists("hash_ids_512")
     return extras
-
-
-def _hashes(text: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in text.split(";") if part)
 
 
 _TEXT_EXTRAS: Mapping[str, str] = {

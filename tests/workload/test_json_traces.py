@@ -79,6 +79,10 @@ def test_lmsys_chats(tmp_path: Path) -> None:
             r"line 3, key 'output_length': expected a number >= 1, got 0",
         ),
         ([MOONCAKE[0], {"timestamp": 1}], r"line 2, key 'input_length': expected a number >= 0, got None"),
+        (
+            [MOONCAKE[0], {**MOONCAKE[0], "hash_ids": [1, "x"]}],
+            r"line 2, key 'hash_ids': expected a list of whole numbers, got \[1, 'x'\]",
+        ),
         ([{"foo": 1}], r"line 1: keys \['foo'\] are of no known format"),
         ([MOONCAKE[0], 7], r"line 2: expected an object, got int"),
         ([{"conversations": "text"}], r"line 1, key 'conversations': expected a list of turns, got str"),
@@ -88,6 +92,23 @@ def test_lmsys_chats(tmp_path: Path) -> None:
 def test_errors_name_the_place(tmp_path: Path, entries: list[Any], error: str) -> None:
     with pytest.raises(WorkloadError, match=error):
         read_trace(lines(tmp_path, entries))
+
+
+def test_a_fault_in_json_lines_names_its_line_and_column(tmp_path: Path) -> None:
+    path = tmp_path / "trace.jsonl"
+    path.write_text(json.dumps(MOONCAKE[0]) + "\n\n" + '{"timestamp": 1, oops}\n')
+    with pytest.raises(WorkloadError, match=r"line 3, column 18"):
+        read_trace(path)
+    path.write_text('[\n{"timestamp": 1},\n{"timestamp" 2}\n]')
+    with pytest.raises(WorkloadError, match=r"line 3, column 14"):
+        read_trace(path)
+
+
+def test_line_separators_inside_a_chat_do_not_end_a_line(tmp_path: Path) -> None:
+    turns = [{"role": "user", "content": "a\u2028b"}, {"role": "assistant", "content": "yes"}]
+    path = tmp_path / "chat.jsonl"
+    path.write_text(json.dumps({"conversation_id": "u", "conversation": turns}, ensure_ascii=False) + "\n")
+    assert len(read_trace(path)) == 1
 
 
 def test_broken_json_is_named(tmp_path: Path) -> None:

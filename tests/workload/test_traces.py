@@ -60,6 +60,22 @@ def test_burstgpt_leaves_out_failures(tmp_path: Path) -> None:
     assert frame["request_class"].tolist() == ["ChatGPT", "GPT-4"]
 
 
+def test_vidur_lengths_with_their_derived_columns(tmp_path: Path) -> None:
+    text = "num_prefill_tokens,num_decode_tokens,num_total_tokens,pd_ratio\n3772,54,3826,69.85\n2015,156,2171,12.9\n"
+    assert read_trace(write(tmp_path, text))["num_decode_tokens"].tolist() == [54, 156]
+
+
+def test_mooncake_hashes_in_csv(tmp_path: Path) -> None:
+    text = "arrived_at,num_prefill_tokens,num_decode_tokens,hash_ids_512\n0,1000,5,0;14\n1,20,5,\n"
+    assert read_trace(write(tmp_path, text))["prefix_blocks"].tolist() == [(0, 14), ()]
+
+
+def test_servegen_and_vtc_name_their_tenants(tmp_path: Path) -> None:
+    for column in ("client_id", "tenant_id"):
+        text = f"arrived_at,num_prefill_tokens,num_decode_tokens,{column}\n0,604,96,21\n0,645,16,35\n"
+        assert read_trace(write(tmp_path, text))["tenant"].tolist() == ["21", "35"]
+
+
 def test_splitwise_format(tmp_path: Path) -> None:
     frame = read_trace(write(tmp_path, SPLITWISE))
     assert frame[["num_prefill_tokens", "num_decode_tokens"]].to_numpy().tolist() == [[100, 7]]
@@ -97,6 +113,11 @@ def test_windows_line_ends_and_byte_order_mark(tmp_path: Path) -> None:
         (COMMON + "3,1.5,1,c,0\n", r"line 4, column 'num_prefill_tokens': expected a whole number >= 0, got '1.5'"),
         (COMMON + "3,,1,c,0\n", r"line 4, column 'num_prefill_tokens': expected a whole number >= 0, got nothing"),
         (AZURE + "yesterday,1,1\n", r"line 4, column 'TIMESTAMP': expected a date and time like .*, got 'yesterday'"),
+        (
+            "arrived_at,num_prefill_tokens,num_decode_tokens,hash_ids_512\n0,9,1,4;7\n1,9,1,4;x\n",
+            r"line 3, column 'hash_ids_512': expected numbers like 4;17;5, got '4;x'",
+        ),
+        (COMMON + "3,1,1,c,0,9\n", r"not a readable CSV: .*Expected 5 fields in line 4, saw 6"),
         ("a,b\n1,2\n", r"line 1: columns \['a', 'b'\] are of no known format; expected arrived_at"),
         ("arrived_at,num_prefill_tokens,num_decode_tokens\n", r"at least one request, got none"),
         ("", "not a readable CSV"),
@@ -112,6 +133,21 @@ def test_errors_name_the_place(tmp_path: Path, text: str, error: str) -> None:
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(WorkloadError, match=r"none\.csv: No such file"):
         read_trace(tmp_path / "none.csv")
+
+
+def test_compressed_files_are_known_by_their_first_bytes(tmp_path: Path) -> None:
+    for name, data in (
+        ("a", gzip.compress(COMMON.encode())),
+        ("b", pa.compress(COMMON.encode(), "zstd", asbytes=True)),
+    ):
+        (tmp_path / name).write_bytes(data)
+        assert len(read_trace(tmp_path / name)) == 2
+
+
+def test_text_that_is_not_utf8_names_its_line(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_bytes(COMMON.encode() + b"3,1,1,\xff,0\n")
+    with pytest.raises(WorkloadError, match=r"t\.csv, line 4: expected UTF-8 text"):
+        read_trace(tmp_path / "t.csv")
 
 
 def test_a_broken_archive_is_named(tmp_path: Path) -> None:
