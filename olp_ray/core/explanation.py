@@ -23,7 +23,7 @@ class WaitReason(StrEnum):
     """What stands between a waiting request and a start on a device; declared from the lightest to the heaviest.
 
     BEHIND and RESERVED appear only where nothing else does: the request would start there if it waited alone. All
-    others stop it whoever else waits.
+    others stop it whoever else waits. Where a device is closed to a request the gate is not looked at.
     """
 
     POLICY_NOT_READY = "policy_not_ready"  # no decision was made with this state yet; the next one starts it

@@ -35,7 +35,8 @@ MIN_VOLUMES = 50  # arrivals before the largest are told from the rest
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Pass:
-    """order are queue indices as they were looked at, open_to (G, J) bool where gate and guard let them go."""
+    """order are queue indices as they were looked at, open_to (G, J) bool where gate and guard would let each go if
+    it were the first."""
 
     admission: Admission
     order: np.ndarray
@@ -204,7 +205,7 @@ class OnlineLP:
             below = (forecast.utilisation < settings.guard)[:, None] & allowed
             self._fill_idle(view, forecast, found, rest, below, done)
             order = np.concatenate([order[qualified[order]], rest])
-            gated[:, rest] = below[:, rest]
+            gated[:, rest] = (idle[:, None] & allowed)[:, rest]
         return _Pass(done, order, gated)
 
     def _reservations(self, view: View, found: Appraisal) -> int:

@@ -41,7 +41,8 @@ class NextDecision:
     """The pass that would decide now, carried out on a copy of the plans.
 
     order are queue indices as they are looked at; those that are rejected are not in it. open_to says where the
-    policy's own rule (the gate) permits a start. reserved: device -> (queue index, steps until it begins).
+    policy's own rule (the gate) would permit each a start if it were the first. reserved: device -> (queue index,
+    steps until it begins).
     """
 
     order: np.ndarray
