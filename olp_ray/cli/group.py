@@ -16,6 +16,7 @@ COMMANDS = {
     "front": ("olp_ray.cli.front", "Draw the non-dominated set of a sweep."),
     "serve": ("olp_ray.cli.serve", "Serve an OpenAI endpoint over a fleet."),
     "status": ("olp_ray.cli.status", "What a running endpoint's coordinator is doing."),
+    "explain": ("olp_ray.cli.explain", "Why a request of a running endpoint waits."),
     "policies": ("olp_ray.cli.policies", "List policies and presets."),
     "workload": ("olp_ray.cli.workload", "Describe or convert a trace, or write a generated one."),
 }

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
+import math
+
 import click
 from rich.console import Console
 
+from olp_ray.cli.explain import answer_table
 from olp_ray.cli.options import out_option, policy_option, runtime_options, scenario_options, with_seeds
 from olp_ray.cli.output import print_table, progress_bar, show_arrivals
 from olp_ray.config.scenario import ScenarioConfig
+from olp_ray.errors import ConfigError
 from olp_ray.report.tables import summary_table
 from olp_ray.sweep.outputs import save_run
 from olp_ray.sweep.trial import OpenRouter, inline_router, run_seed, settle_arrivals
@@ -17,10 +22,16 @@ from olp_ray.sweep.trial import OpenRouter, inline_router, run_seed, settle_arri
 @scenario_options
 @policy_option
 @click.option("--seed", type=int, metavar="S", help="Where a trace starts, and every random draw.  [0]")
+@click.option("--explain", "questions", multiple=True, metavar="ID@TIME", help="Ask about a request at a time (s).")
 @runtime_options
 @out_option
 def simulate(
-    scenario: ScenarioConfig, policy: str | None, seed: int | None, open_router: OpenRouter | None, out: str
+    scenario: ScenarioConfig,
+    policy: str | None,
+    seed: int | None,
+    questions: tuple[str, ...],
+    open_router: OpenRouter | None,
+    out: str,
 ) -> None:
     """Simulate one policy on one scenario: every request and every decision, as tables and figures.
 
@@ -30,11 +41,13 @@ def simulate(
       olp-ray simulate --trace trace.csv --fleet 4xa100-8b --load 0.9 --policy online_lp:e2e
       olp-ray simulate --policy central_fifo --requests 500 --mode period --fleet 4xB24M40000 --rate 0.4
       olp-ray simulate --runtime ray --shards 3 --requests 500
+      olp-ray simulate --explain r0500@20 --explain r0501@20
 
     Writes requests.parquet, decisions.parquet, timeline.parquet, summary.json and two figures to --out.
     """
     if policy is not None:
         scenario = scenario.model_copy(update={"router": scenario.router.with_policy(policy)})
+    asked = [parse_question(text) for text in questions]
     if seed is not None:
         scenario = with_seeds(scenario, [seed])
     with progress_bar("measuring what the fleet can serve"):
@@ -48,7 +61,25 @@ def simulate(
             open_router=open_router or inline_router,
             timeline=True,
             progress=progress,
+            questions=asked,
         )
         figures = save_run(run, scenario, arrivals, out)
     print_table(summary_table(run.metrics, title=f"{scenario.router.policy}:{scenario.router.preset}, seed {run.seed}"))
+    for time_s, answer in run.answers:
+        print_table(answer_table(dataclasses.asdict(answer), f"at {time_s:g} s"))
+    for time_s, request_id in asked:
+        if not any(time_s == at_s and answer.request_id == request_id for at_s, answer in run.answers):
+            Console().print(f"{request_id} neither waits nor runs at {time_s:g} s", highlight=False)
     Console().print(f"Tables are in {out}. Open {figures[-1]}", soft_wrap=True)
+
+
+def parse_question(text: str) -> tuple[float, str]:
+    """(time_s, request id) of ID@TIME. Raises `ConfigError`."""
+    request_id, at, time = text.rpartition("@")
+    try:
+        time_s = float(time)
+    except ValueError:
+        time_s = math.nan
+    if not (at and request_id and time_s >= 0 and math.isfinite(time_s)):
+        raise ConfigError(f"--explain {text!r}: expected ID@TIME with a time in seconds >= 0, for example r0500@20")
+    return time_s, request_id

@@ -36,8 +36,9 @@ _log = logging.getLogger(__name__)
 class Ticket:
     """One request in the ingress. Times are of `time.monotonic`."""
 
-    def __init__(self, request: Request, output_tokens: int) -> None:
+    def __init__(self, request: Request, output_tokens: int, name: str) -> None:
         self.request = request
+        self.name = name  # by which the client knows it
         self.output_tokens = output_tokens
         self.came_s = time.monotonic()
         self.assignment: Assign | None = None
@@ -87,9 +88,9 @@ class Dispatcher:
         self._reporter = Reporter(coordinator)
         self._calls: set[asyncio.Task[None]] = set()
 
-    def open(self, request: Request, output_tokens: int) -> Ticket:
+    def open(self, request: Request, output_tokens: int, name: str) -> Ticket:
         """Submit a request. Every ticket must be closed, whatever happens."""
-        ticket = Ticket(request, output_tokens)
+        ticket = Ticket(request, output_tokens, name)
         self._tickets[request.key] = ticket
         self._line.submit(Submission(request, 0.0))
         return ticket
@@ -104,6 +105,11 @@ class Dispatcher:
         if ticket.assignment is not None:
             key = ticket.assignment.key
             self._spawn(self._abort(key))
+
+    @property
+    def names(self) -> dict[str, str]:
+        """The client's name of every open request, by the router's id."""
+        return {ticket.request.id: ticket.name for ticket in self._tickets.values()}
 
     async def run(self) -> None:
         """Carry until cancelled."""

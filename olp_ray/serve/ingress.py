@@ -52,3 +52,13 @@ class Ingress:
     async def metrics(self) -> Response:
         """Prometheus text of this ingress and the coordinator."""
         return await self._service.metrics()
+
+    @app.get("/explain")
+    async def explain_all(self) -> Response:
+        """What every request is worth, costs and waits for."""
+        return await self._service.explain(None)
+
+    @app.get("/explain/{request_id:path}")
+    async def explain(self, request_id: str) -> Response:
+        """The same for one x-request-id."""
+        return await self._service.explain(request_id)

@@ -114,6 +114,12 @@ def unknown_model(name: str, models: Sequence[str]) -> ApiError:
     return ApiError(404, text, "invalid_request_error", param="model", code="model_not_found")
 
 
+def unknown_request(name: str) -> ApiError:
+    """404 for a request that neither waits nor runs."""
+    text = f"no request {name!r} waits or runs here"
+    return ApiError(404, text, "invalid_request_error", param="request_id", code="request_not_found")
+
+
 def whole_body(call: Call, request_id: str, created_s: int, text: str, tokens: int, finish: str) -> dict[str, Any]:
     """The answer to a call that does not stream."""
     choice: dict[str, Any] = {"index": 0, "finish_reason": finish, "logprobs": None}

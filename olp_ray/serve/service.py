@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import time
 import uuid
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -62,13 +63,26 @@ class OpenAIService:
             self._metrics.add("olp_ray_errors_total", "CoordinatorSilent")
         return PlainTextResponse(render(sets), media_type="text/plain; version=0.0.4")
 
+    async def explain(self, name: str | None) -> Response:
+        """What the router says of every request, or of the one with this x-request-id; 404 when it is not here."""
+        names = self._dispatcher.names
+        try:
+            found = await asyncio.wait_for(self._coordinator.explain.remote(), _ASK_TIMEOUT_S)
+        except (TimeoutError, ray.exceptions.RayError) as error:
+            return _error(api.unavailable(f"the coordinator does not answer: {type(error).__name__}", "router_gone"))
+        renamed = [dataclasses.asdict(one) | {"request_id": names.get(one.request_id, one.request_id)} for one in found]
+        chosen = [one for one in renamed if name in (None, one["request_id"])]
+        if name is not None and not chosen:
+            return _error(api.unknown_request(name))
+        return JSONResponse(chosen)
+
     async def answer(self, http: HttpRequest, route: str, parse: Callable[[bytes], api.Call]) -> Response:
         """Answer a completion call, whole or as server-sent events."""
         request_id = http.headers.get("x-request-id") or uuid.uuid4().hex
         ticket = None
         try:
             call = parse(await http.body())
-            ticket = self._open(call, http.headers)
+            ticket = self._open(call, http.headers, request_id)
             device_id = await self._assigned(ticket)
             headers = {"x-olp-ray-device": device_id}  # Serve adds x-request-id
             if call.stream:
@@ -92,7 +106,7 @@ class OpenAIService:
         self._metrics.add("olp_ray_http_requests_total", route, str(response.status_code))
         return response
 
-    def _open(self, call: api.Call, headers: Mapping[str, str]) -> Ticket:
+    def _open(self, call: api.Call, headers: Mapping[str, str], name: str) -> Ticket:
         if call.model not in self._models:
             raise api.unknown_model(call.model, self._models)
         self._carrying()
@@ -111,7 +125,7 @@ class OpenAIService:
             )
         except (RequestError, ValueError) as error:
             raise api.ApiError(400, f"a header is wrong: {error}", "invalid_request_error") from error
-        return self._dispatcher.open(request, self._lengths.draw(call.prompt or "", call.seed, limit))
+        return self._dispatcher.open(request, self._lengths.draw(call.prompt or "", call.seed, limit), name)
 
     async def _assigned(self, ticket: Ticket) -> str:
         """Wait for the coordinator's decision; the device's id. Raises `ApiError`."""

@@ -1,13 +1,16 @@
-"""Wrappers that watch a router or a pricer at work and change nothing: decision times and prices over time."""
+"""Wrappers that watch a router or a pricer at work and change nothing: decision times, answers, prices over time."""
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import pandas as pd
 
+from olp_ray.core.explanation import Explanation
+from olp_ray.core.priced_router import PricedRouter
 from olp_ray.core.prices import KV_PRICE, SLOT_PRICE, Pricer
 from olp_ray.core.types import Event, PricesReady, PriceWork, Step
 from olp_ray.sim.records import frame
@@ -48,6 +51,32 @@ class TimedRouter:
 
     def frame(self) -> pd.DataFrame:
         return frame(self._rows, HandleTime)
+
+
+class AskedRouter:
+    """A router that is asked about single requests as of given times.
+
+    A question (time_s, request id) is about the state after the last call at or before that time. answers are in
+    order of time; a request that neither waits nor runs then has none.
+    """
+
+    def __init__(self, router: PricedRouter, questions: Sequence[tuple[float, str]]) -> None:
+        self._router = router
+        self._questions = sorted(questions, reverse=True)
+        self.answers: list[tuple[float, Explanation]] = []
+
+    def handle(self, now_s: float, events: Sequence[Event]) -> Step:
+        self._answer_before(now_s)
+        return self._router.handle(now_s, events)
+
+    def finish(self) -> None:
+        """Answer what was asked about times after the last call."""
+        self._answer_before(math.inf)
+
+    def _answer_before(self, now_s: float) -> None:
+        while self._questions and self._questions[-1][0] < now_s:
+            time_s, request_id = self._questions.pop()
+            self.answers.extend((time_s, found) for found in self._router.router.explain(time_s, request_id))
 
 
 class PriceLog:

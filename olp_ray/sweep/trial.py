@@ -18,9 +18,11 @@ import pandas as pd
 from olp_ray.config import FleetConfig, Mode, RouterConfig
 from olp_ray.config.build import build_priced_router
 from olp_ray.config.scenario import ScenarioConfig
+from olp_ray.core.explanation import Explanation
+from olp_ray.core.priced_router import PricedRouter
 from olp_ray.report.metrics import summarise
+from olp_ray.sim.observers import AskedRouter
 from olp_ray.sim.result import Result
-from olp_ray.sim.run import Router
 from olp_ray.sim.simulate import saturation_rate, simulate
 from olp_ray.workload.generators import generate
 from olp_ray.workload.predictors import parse_predictor
@@ -40,7 +42,7 @@ class OpenRouter(Protocol):
 
     def __call__(
         self, config: RouterConfig, fleet: FleetConfig, mode: Mode, seed: int, *, missed: Missed = ()
-    ) -> AbstractContextManager[Router]: ...
+    ) -> AbstractContextManager[PricedRouter]: ...
 
 
 Progress = Callable[[int, int], None]
@@ -59,11 +61,12 @@ class Arrivals:
 
 @dataclass(frozen=True)
 class SeedRun:
-    """One simulation: its tables and the metrics of `olp_ray.report.metrics.METRICS`."""
+    """One simulation: its tables, the metrics of `olp_ray.report.metrics.METRICS`, and answers to what was asked."""
 
     seed: int
     result: Result
     metrics: dict[str, float]
+    answers: tuple[tuple[float, Explanation], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -85,7 +88,7 @@ class TrialOutcome:
 @contextmanager
 def inline_router(
     config: RouterConfig, fleet: FleetConfig, mode: Mode, seed: int, blocks: int = 1, *, missed: Missed = ()
-) -> Iterator[Router]:
+) -> Iterator[PricedRouter]:
     """A router whose prices are computed in this process, in `blocks` blocks of devices."""
     yield build_priced_router(config, fleet, mode, seed, blocks=blocks, missed=missed)
 
@@ -136,23 +139,29 @@ def run_seed(
     open_router: OpenRouter = inline_router,
     timeline: bool = False,
     progress: Progress | None = None,
+    questions: Sequence[tuple[float, str]] = (),
 ) -> SeedRun:
-    """Simulate one seed. rate comes from `settle_arrivals`; progress is told (requests done, requests in all)."""
+    """Simulate one seed. rate comes from `settle_arrivals`; progress is told (requests done, requests in all).
+
+    questions are (time_s, request id); see `AskedRouter`.
+    """
     settings = scenario.router.settings(scenario.mode)
     requests = scenario_requests(scenario, seed, rate)
     missed = scenario.sim.missed_updates
     with open_router(scenario.router, scenario.fleet, scenario.mode, seed, missed=missed) as router:
+        asked = AskedRouter(router, questions)
         result = simulate(
             requests,
             scenario.fleet,
             scenario.mode,
-            router,
+            asked,
             update_s=settings.online_lp.update_s,
             sim=scenario.sim,
             seed=seed,
             timeline=timeline,
             progress=progress,
         )
+        asked.finish()
     metrics = summarise(
         result.requests,
         ttft_threshold_s=settings.objective.ttft_threshold_s,
@@ -160,7 +169,7 @@ def run_seed(
         end_s=result.end_s,
         utilisation=result.utilisation,
     )
-    return SeedRun(seed, result, metrics)
+    return SeedRun(seed, result, metrics, tuple(asked.answers))
 
 
 def run_trial(scenario: ScenarioConfig) -> TrialOutcome:

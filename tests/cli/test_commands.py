@@ -52,6 +52,24 @@ def test_help_is_there(command: tuple[str, ...]) -> None:
         assert "olp-ray " + command[0] in text  # an example
 
 
+def test_simulate_explains_what_it_is_asked(tmp_path: Path) -> None:
+    text = ok("simulate", *SMALL, "--explain", "r05@0.5", "--explain", "r39@0.0", "--out", tmp_path / "o")
+    assert "r05 at 0.5 s: running on d" in text
+    assert "slot_price" in text
+    assert "r39 neither waits nor runs at 0 s" in text
+
+
+@pytest.mark.parametrize("question", ["r05", "r05@soon", "@3", "r05@-1", "r05@inf"])
+def test_a_question_that_is_none_is_refused(question: str) -> None:
+    result = run("simulate", *SMALL, "--explain", question)
+    assert (result.exit_code, "expected ID@TIME" in result.output) == (2, True)
+
+
+def test_explain_without_an_endpoint_says_so() -> None:
+    result = run("explain", "--url", "http://127.0.0.1:9")
+    assert (result.exit_code, "start `olp-ray serve` first" in result.output) == (2, True)
+
+
 def test_simulate_writes_tables_and_figures(tmp_path: Path) -> None:
     out = tmp_path / "o"
     text = ok("simulate", *SMALL, "--seed", "3", "--policy", "online_lp:e2e", "--out", out)

@@ -272,9 +272,7 @@ MOMENTS = {
         residents=(("g0", 900, 50, 5),),
         waiting=(Request("big", 0.0, 95, 20.0), Request("r", 1.0, 1, 46.0)),
     ),
-    WaitReason.DEADLINE_PASSED: moment(
-        "edf", residents=(("g0", 10, 50, 5),) * 4, shed=True, waiting=(Request("r", NOW_S - 100, 10, 20.0),)
-    ),
+    WaitReason.DEADLINE_PASSED: moment("edf", shed=True, waiting=(Request("r", NOW_S - 100, 10, 20.0),)),
 }
 
 

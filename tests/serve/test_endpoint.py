@@ -6,7 +6,10 @@ import time
 import httpx
 import openai
 import pytest
+from click.testing import CliRunner
 
+from olp_ray.cli import main as main_command
+from olp_ray.cli.explain import ask
 from olp_ray.config import FleetConfig, RouterConfig, RuntimeConfig, ServeConfig
 from olp_ray.config.fleet import DeviceConfig
 from olp_ray.serve.app import run
@@ -132,6 +135,37 @@ def test_a_full_queue_is_429_with_reason_and_retry_after(endpoint, ray_local):
     assert int(refused.headers["retry-after"]) >= 1
     assert refused.json()["error"]["reason"] == "queue_full"
     assert refused.json()["error"]["knob"] == "queue_size"
+    wait_until(lambda: residents(ray_local, endpoint) == 0 and engine_load(ray_local, endpoint) == 0)
+
+
+def test_explain_says_why_a_request_waits_by_the_name_that_its_client_gave_it(endpoint, ray_local):
+    async def main():
+        async with httpx.AsyncClient(base_url=endpoint.url, timeout=30) as http:
+            held = []
+            for i in range(5):
+                headers = {"x-request-id": f"asked/{i}"}
+                held.append(asyncio.ensure_future(http.post("/v1/completions", json=LONG, headers=headers)))
+                while residents(ray_local, endpoint) < i + 1:
+                    await asyncio.sleep(0.02)
+            everything = (await http.get("/explain")).json()
+            (waiting,) = await asyncio.to_thread(ask, endpoint.url, "asked/4")
+            (running,) = await asyncio.to_thread(ask, endpoint.url, "asked/0")
+            nobody = await http.get("/explain/nobody")
+            shown = await asyncio.to_thread(CliRunner().invoke, main_command, ["explain", "--url", endpoint.url])
+            for call in held:
+                call.cancel()
+            await asyncio.gather(*held, return_exceptions=True)
+            return everything, waiting, running, nobody, shown.output
+
+    everything, waiting, running, nobody, shown = asyncio.run(main())
+    assert {one["request_id"] for one in everything} == {f"asked/{i}" for i in range(5)}
+    assert (waiting["state"], waiting["reason"], waiting["rank"]) == ("waiting", "no_free_slot", 0)
+    assert (waiting["start_rule"], waiting["expected_start_s"] > 0) == ("earliest_fit", True)
+    assert running["state"] in ("assigned", "running")
+    assert running["device_id"] in ("d0", "d1")
+    assert (nobody.status_code, nobody.json()["error"]["code"]) == (404, "request_not_found")
+    assert "asked/4" in shown
+    assert "no_free_slot" in shown
     wait_until(lambda: residents(ray_local, endpoint) == 0 and engine_load(ray_local, endpoint) == 0)
 
 

@@ -1,0 +1,89 @@
+"""`olp-ray explain`, and how an explanation looks in a terminal."""
+
+from __future__ import annotations
+
+import json
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import click
+from rich.table import Table
+
+from olp_ray.cli.output import print_table
+from olp_ray.errors import RuntimeShellError
+
+_TIMEOUT_S = 10.0
+
+
+@click.command()
+@click.argument("request_id", required=False)
+@click.option("--url", default="http://127.0.0.1:8000", show_default=True, help="The endpoint.")
+@click.option("--json", "as_json", is_flag=True, help="Print the records as they are.")
+def explain(request_id: str | None, url: str, as_json: bool) -> None:
+    """Ask a running endpoint why requests wait: all of them, or one by its x-request-id.
+
+    \b
+    Examples:
+      olp-ray explain
+      olp-ray explain my-request --url http://10.0.0.1:8000
+    """
+    answers = ask(url, request_id)
+    if as_json:
+        click.echo(json.dumps(answers, indent=1))
+    elif request_id is None:
+        print_table(overview_table(answers))
+    else:
+        for answer in answers:
+            print_table(answer_table(answer, "now"))
+
+
+def ask(url: str, request_id: str | None) -> list[dict[str, Any]]:
+    """The endpoint's records. Raises `RuntimeShellError` when there is no endpoint, or no such request."""
+    path = "/explain" if request_id is None else f"/explain/{urllib.parse.quote(request_id, safe='')}"
+    try:
+        with urllib.request.urlopen(url.rstrip("/") + path, timeout=_TIMEOUT_S) as response:
+            answers: list[dict[str, Any]] = json.load(response)
+    except urllib.error.HTTPError as error:
+        with error:
+            raise RuntimeShellError(json.load(error)["error"]["message"]) from error
+    except (urllib.error.URLError, TimeoutError) as error:
+        raise RuntimeShellError(f"no endpoint answers at {url!r}: start `olp-ray serve` first") from error
+    return answers
+
+
+def overview_table(answers: Sequence[Mapping[str, Any]]) -> Table:
+    """One line per request."""
+    table = Table("request", "state", "waited s", "rank", "reason", "reward", "option value", "key", "starts in by")
+    for one in answers:
+        state = one["state"] if one["device_id"] is None else f"{one['state']} on {one['device_id']}"
+        numbers = (_text(one["reward"]), _text(one["option_value"]), _text(one["key"]))
+        cells = (one["request_id"], state, _text(one["waited_s"]), _text(one["rank"]), one["reason"] or "")
+        table.add_row(*cells, *numbers, one["start_rule"])
+    return table
+
+
+def answer_table(answer: Mapping[str, Any], when: str) -> Table:
+    """One request: what it is worth and waits for, then a line per device."""
+    state = answer["state"] if answer["device_id"] is None else f"{answer['state']} on {answer['device_id']}"
+    table = Table("what", "value", title=f"{answer['request_id']} {when}: {state}")
+    names = ("waited_s", "reason", "rank", "reward", "option_value", "not_waiting", "key", "level")
+    for name in (*names, "expected_start_s", "start_rule", "decoded_tokens", "planned_end_s"):
+        if answer[name] is not None:
+            table.add_row(name, _text(answer[name]))
+    for device in answer["devices"]:
+        prices = {name: device[name] for name in ("reward", "slot_price", "kv_price", "earliest_start_s")}
+        known = [f"{name} {_text(value)}" for name, value in prices.items() if value is not None]
+        reasons = ", ".join(device["reasons"]) or "could start here"
+        table.add_row(
+            device["device_id"], "; ".join([reasons if answer["device_id"] is None else "", *known]).strip("; ")
+        )
+    return table
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return ""
+    return f"{value:.5g}" if isinstance(value, float) else str(value)
