@@ -145,11 +145,13 @@ def run_task(task: Task) -> dict[str, Any]:
 
 def _period_metrics(task: Task, cell: PeriodCell) -> dict[str, float]:
     frame = period_workload(cell, task.periods, task.seed, task.traces)
-    requests = make_requests(frame, parse_predictor(cell.predictor), task.seed, rotate=False)
+    predictor = parse_predictor(cell.predictor)
+    requests = make_requests(frame, predictor, task.seed, rotate=False)
     fleet = FleetConfig.parse(cell.fleet)
     settings = task.config.settings("period")
     router = build_priced_router(task.config, fleet, "period", task.seed)
-    result = simulate(requests, fleet, "period", router, update_s=settings.online_lp.update_s)
+    lengths = predictor.learner()
+    result = simulate(requests, fleet, "period", router, update_s=settings.online_lp.update_s, lengths=lengths)
     objective = settings.objective
     metrics = summarise(
         result.requests,

@@ -80,7 +80,7 @@ def _start(config: ServeConfig, devices: list[Device]) -> Endpoint:
     engines = _start_engines(config, devices)
     names = {device_id: _engine_name(config, device_id) for device_id in engines}
     models = sorted({model for device in devices for model in device.models})
-    lengths = OutputLengths(config.output_lengths, config.seed, config.most_output_tokens)
+    lengths = OutputLengths(config.output_lengths, config.seed, config.most_output_tokens, config.predictor)
     serve.start(http_options={"host": config.host, "port": config.port})
     ingress = Ingress.bind(config.runtime.coordinator_name, names, models, lengths)  # type: ignore[attr-defined]
     serve.run(ingress, name=_APPLICATION, route_prefix="/")

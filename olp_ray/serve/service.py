@@ -116,7 +116,7 @@ class OpenAIService:
                 uuid.uuid4().hex,
                 arrival_s=0.0,  # set by the coordinator on its own clock
                 prompt_tokens=call.prompt_tokens,
-                predicted_output_tokens=self._lengths.predict(limit),
+                predicted_output_tokens=1.0,  # set by `lengths`
                 max_output_tokens=limit,
                 model=call.model,
                 priority=int(headers.get("x-request-priority", "0")),
@@ -125,6 +125,7 @@ class OpenAIService:
             )
         except (RequestError, ValueError) as error:
             raise api.ApiError(400, f"a header is wrong: {error}", "invalid_request_error") from error
+        request = self._lengths.predicted(request)
         return self._dispatcher.open(request, self._lengths.draw(call.prompt or "", call.seed, limit), name)
 
     async def _assigned(self, ticket: Ticket) -> str:
@@ -162,13 +163,15 @@ class OpenAIService:
         yield "data: [DONE]\n\n"
 
     async def _counted(self, ticket: Ticket) -> AsyncIterator[int]:
-        first = True
+        first, total = True, 0
         async for count in ticket.tokens():
             if first:
                 self._metrics.observe("olp_ray_time_to_first_token_seconds", time.monotonic() - ticket.came_s)
                 first = False
             self._metrics.add("olp_ray_output_tokens_total", amount=count)
+            total += count
             yield count
+        self._lengths.learn(ticket.request, total)
         self._metrics.observe("olp_ray_request_seconds", time.monotonic() - ticket.came_s)
 
     def _close(self, ticket: Ticket | None, route: str) -> None:

@@ -13,7 +13,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from olp_ray.core.types import Arrived, Event, Reject, Request, Stage, Step
+from olp_ray.core.types import Arrived, Event, Finished, Reject, Request, Stage, Step
 from olp_ray.errors import SimulationError, WorkloadError
 from olp_ray.sim.devices import Devices
 from olp_ray.sim.engine import EngineSpec
@@ -46,13 +46,21 @@ class Prefill(Protocol):
     def submit(self, prompt_tokens: int, now_s: float) -> float: ...
 
 
+class Lengths(Protocol):
+    """Predicts output lengths while the run goes on, from what has finished before."""
+
+    def predicted(self, request: Request) -> Request: ...
+    def learn(self, request: Request, output_tokens: int) -> None: ...
+
+
 class Simulation:
     """One run, stepped from outside: `step` until it returns False, then `result`.
 
     engines maps device ids to specs, in the router's order. period puts arrivals on whole seconds (the paper's periods)
     and counts the first token at the start. Every update_s the router is told the progress of decoding sequences
-    (inf: never). prefill is what computes prompts before the router sees a request; None when the fleet does that. No
-    instant after horizon_s is simulated.
+    (inf: never). prefill is what computes prompts before the router sees a request; None when the fleet does that.
+    lengths predicts each request as it arrives, after what finished in that instant; None leaves predictions as they
+    are. No instant after horizon_s is simulated.
     """
 
     def __init__(
@@ -65,6 +73,7 @@ class Simulation:
         update_s: float = math.inf,
         horizon_s: float = math.inf,
         prefill: Prefill | None = None,
+        lengths: Lengths | None = None,
         incidents: Sequence[Incident] = (),
         timeline: bool = False,
     ) -> None:
@@ -74,6 +83,8 @@ class Simulation:
         self._update_s = update_s
         self._horizon_s = horizon_s
         self._prefill = prefill
+        self._lengths = lengths
+        self._by_id: dict[str, Request] = {}  # what `lengths` has predicted and not yet learned
         self._incidents = incidents
         self._requests = sorted(
             ((_on_period(r.request) if period else r.request, r.output_tokens) for r in requests),
@@ -102,6 +113,7 @@ class Simulation:
         for kind, entry in self._agenda.pop_due(now_s):
             if kind == Due.BOUNDARY:
                 self._open -= self.devices.complete(entry, now_s, events)
+                self._learn(events)
             elif kind == Due.ARRIVAL:
                 self._take_arrivals(events)
             elif kind == Due.PROGRESS:
@@ -174,6 +186,9 @@ class Simulation:
     def _take_arrivals(self, events: list[Event]) -> None:
         while self._arrived < len(self._requests) and self._requests[self._arrived][0].arrival_s <= self.now_s:
             request, output_tokens = self._requests[self._arrived]
+            if self._lengths is not None:
+                request = self._by_id[request.id] = self._lengths.predicted(request)
+                self._requests[self._arrived] = request, output_tokens
             self.log.arrived(request, output_tokens)
             if self._prefill is None:
                 self._pending -= 1
@@ -187,6 +202,14 @@ class Simulation:
             self._arrived += 1
         self._push_arrival()
 
+    def _learn(self, events: list[Event]) -> None:
+        """Tell `lengths` of requests that have just finished, each once."""
+        if self._lengths is None:
+            return
+        for event in events:
+            if isinstance(event, Finished) and event.key.request_id in self._by_id:
+                self._lengths.learn(self._by_id.pop(event.key.request_id), event.output_tokens)
+
     def _take_prefilled(self, index: int, events: list[Event]) -> None:
         """The prompt is computed and its first token is there; the rest is for the decode fleet."""
         self._pending -= 1
@@ -194,6 +217,8 @@ class Simulation:
         self.log.prefilled(request.id, self.now_s, done=output_tokens == 1)
         if output_tokens == 1:
             self._open -= 1
+            if self._lengths is not None:
+                self._lengths.learn(self._by_id.pop(request.id), output_tokens)
         else:
             events.append(Arrived(dataclasses.replace(request, arrival_s=self.now_s, stage=Stage.DECODE)))
 

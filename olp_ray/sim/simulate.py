@@ -16,7 +16,7 @@ from olp_ray.sim.incidents import schedule
 from olp_ray.sim.latency import IterationTime
 from olp_ray.sim.prefill_pool import FreePrefill, PrefillPool
 from olp_ray.sim.result import Result
-from olp_ray.sim.run import Router, Simulation, TrueRequest
+from olp_ray.sim.run import Lengths, Router, Simulation, TrueRequest
 
 
 def fleet_engines(fleet: FleetConfig, mode: Mode, sim: SimConfig | None = None) -> dict[str, EngineSpec]:
@@ -34,13 +34,15 @@ def simulate(
     sim: SimConfig | None = None,
     seed: int = 0,
     timeline: bool = False,
+    lengths: Lengths | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Result:
     """Run until every request is finished or rejected, nothing more can happen, or the horizon is reached.
 
     router is any object with `handle(now_s, events) -> Step` for the devices of `fleet.core_devices(mode)`. update_s is
     how often it is told the progress of running requests (`settings.online_lp.update_s`). seed draws failures and
-    speeds. Raises `ConfigError` when sim asks for what the mode does not have.
+    speeds. lengths predicts while the run goes on (`Predictor.learner`). Raises `ConfigError` when sim asks for what
+    the mode does not have.
     """
     sim = sim or SimConfig()
     sim.check_mode(mode)
@@ -53,6 +55,7 @@ def simulate(
         update_s=update_s,
         horizon_s=math.inf if sim.horizon_s is None else sim.horizon_s,
         prefill=_prefill(fleet, sim),
+        lengths=lengths,
         incidents=schedule(fleet, mode, sim, _span_s(requests, sim), seed),
         timeline=timeline,
     )

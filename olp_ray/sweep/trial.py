@@ -159,6 +159,7 @@ def run_seed(
             sim=scenario.sim,
             seed=seed,
             timeline=timeline,
+            lengths=parse_predictor(scenario.predictor).learner(),
             progress=progress,
         )
         asked.finish()

@@ -38,7 +38,7 @@ def make_requests(
         frame = _rearranged(frame, arrivals, rate, np.random.default_rng([seed, 3]))
     if rate is not None:
         frame = rescaled(frame, rate)
-    predicted = predictor.predict(frame, error_rng)
+    predicted = predictor.checked(frame, error_rng)
     width = len(str(len(frame) - 1))
     optional = {name: frame[name].tolist() for name in OPTIONAL if name in frame}
     rows = zip(
@@ -68,6 +68,7 @@ OPTIONAL = {
     "model": "model",
     "session": "session",
     "prefix_blocks": "prefix_blocks",
+    "max_output_tokens": "max_output_tokens",
 }
 
 

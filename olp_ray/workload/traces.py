@@ -3,7 +3,7 @@
     arrived_at          float64, seconds, ascending from 0
     num_prefill_tokens  int64, >= 0
     num_decode_tokens   int64, >= 1
-    and, where the file has them: tenant, priority, request_class, model, session, prefix_blocks
+    and, where the file has them: tenant, priority, request_class, model, session, prefix_blocks, max_output_tokens
 
 What the requests are used for is not decided here.
 """
@@ -152,6 +152,8 @@ def _extras(raw: RawTable) -> dict[str, Any]:
             extras[field] = raw.table[column].fillna("").to_numpy(dtype=object)
     if "priority" in raw:
         extras["priority"] = raw.numbers("priority", -np.inf, whole=True)
+    if "max_output_tokens" in raw:
+        extras["max_output_tokens"] = raw.numbers("max_output_tokens", 1, whole=True)
     if "hash_ids_512" in raw:
         extras["prefix_blocks"] = raw.numbers_lists("hash_ids_512")
     return extras

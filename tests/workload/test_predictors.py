@@ -6,8 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from olp_ray.errors import ConfigError
-from olp_ray.workload import parse_predictor
+from olp_ray.errors import ConfigError, WorkloadError
+from olp_ray.workload import Predictor, make_requests, parse_predictor
 
 FRAME = pd.DataFrame({"num_decode_tokens": np.random.default_rng(0).integers(1, 2000, 4000)})
 TRUE = FRAME["num_decode_tokens"].to_numpy(dtype=float)
@@ -41,7 +41,7 @@ def test_mean_and_class_mean() -> None:
     assert len(set(predict("class_mean"))) == 4
 
 
-@pytest.mark.parametrize("text", ["perfect", "uniform:1", "lognormal:2", "mean", "class_mean"])
+@pytest.mark.parametrize("text", ["perfect", "uniform:1", "lognormal:2", "mean", "class_mean", "cap", "online:1"])
 def test_predictions_are_at_least_one_token(text: str) -> None:
     assert predict(text).min() >= 1
 
@@ -58,8 +58,38 @@ def test_a_seed_draws_the_errors() -> None:
         ("uniform:2", r"expected uniform:X with X from 0 to 1, got '2'"),
         ("lognormal:x", r"expected lognormal:X with X from 0 to 5, got 'x'"),
         ("mean:3", r"mean takes no number"),
+        ("online:0", r"expected online:X with X from 1 to 1e\+06, got '0'"),
+        ("cap:nan", r"expected cap:X with X from 1 to 1e\+06, got 'nan'"),
     ],
 )
 def test_bad_names_are_errors(text: str, error: str) -> None:
     with pytest.raises(ConfigError, match=error):
         parse_predictor(text)
+
+
+def test_cap_is_the_limit_of_the_request_or_the_number() -> None:
+    assert set(predict("cap:700")) == {700}
+    assert predict("cap:700", FRAME.assign(max_output_tokens=np.arange(4000) + 1)).tolist() == list(range(1, 4001))
+
+
+def test_online_starts_at_its_prior_and_learns_anew_in_every_run() -> None:
+    predictor = parse_predictor("online:90")
+    assert set(predictor.predict(FRAME, np.random.default_rng(0))) == {90}
+    one, other = predictor.learner(), predictor.learner()
+    assert one is not None
+    assert one is not other
+    assert parse_predictor("mean").learner() is None
+
+
+@pytest.mark.parametrize("wrong", [0.0, -5.0, np.nan, np.inf, 0.99])
+def test_nonsense_of_a_predictor_is_an_error_that_names_it(wrong: float) -> None:
+    frame = FRAME.head(3).assign(arrived_at=[0.0, 1.0, 2.0], num_prefill_tokens=5)
+    predictor = Predictor("mine", lambda frame, rng: np.array([4.0, wrong, 4.0]))
+    with pytest.raises(WorkloadError, match=r"predictor 'mine' predicted .* for row 1; expected a finite number >= 1"):
+        make_requests(frame, predictor, 0, rotate=False)
+
+
+def test_predictions_of_the_wrong_shape_are_an_error() -> None:
+    frame = FRAME.head(3).assign(arrived_at=[0.0, 1.0, 2.0], num_prefill_tokens=5)
+    with pytest.raises(WorkloadError, match=r"predictor 'mine' made predictions of shape \(2,\) for 3 requests"):
+        make_requests(frame, Predictor("mine", lambda frame, rng: np.ones(2)), 0, rotate=False)
