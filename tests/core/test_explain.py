@@ -30,6 +30,7 @@ from olp_ray.core.types import (
 
 NOW_S = 60.0
 CLOSED = {WaitReason.NOT_ELIGIBLE, WaitReason.DEVICE_DRAINING, WaitReason.DEADLINE_PASSED}
+ROOM = {WaitReason.NO_FREE_SLOT, WaitReason.KV_NOW, WaitReason.KV_LATER}
 QUEUE_REASONS = {WaitReason.BEHIND, WaitReason.RESERVED}
 HOLDING = [
     name for name in POLICIES if name not in ("round_robin", "random", "least_outstanding", "power_of_two", "least_kv")
@@ -160,7 +161,7 @@ def cases(draw, policies=HOLDING):
     )
 
 
-many = settings(max_examples=150, deadline=None)
+many = settings(max_examples=100, deadline=None)
 
 
 def starts(step):
@@ -203,7 +204,8 @@ def test_a_request_starts_once_all_its_reasons_on_a_device_are_lifted(case, make
                 continue  # the gate was not looked at
             assert again.on(found.device_id).reasons == ()
             assert answer.request_id in starts(lifted.handle(NOW_S, []))
-            for kept in set(found.reasons) - QUEUE_REASONS:
+            unneeded = {WaitReason.PRICE} if ROOM & set(found.reasons) else set()  # more room may end below the guard
+            for kept in set(found.reasons) - QUEUE_REASONS - unneeded:
                 held = alone.without(set(found.reasons) - {kept}, found.device_id).router(make_settings, limits)
                 assert starts(held.handle(NOW_S, [])).get(answer.request_id) != found.device_id, (found, kept)
 
