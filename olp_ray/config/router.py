@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
@@ -38,6 +39,7 @@ class OnlineLPConfig(Model):
     reward_window_s: Positive | None = None
     urgency_s: Positive | None = None
     gate_horizon_s: Positive | None = None
+    end_s: Positive | None = None
     max_wait_s: Positive | None = None
     rounds: Count = 2
     batch: Count = 64
@@ -54,6 +56,7 @@ class OnlineLPConfig(Model):
     max_wait_exempt_share: Annotated[float, Field(ge=0, lt=1)] | None = None
     remaining_quantile: Annotated[float, Field(gt=0, lt=1)] = 0.7
     prefill_ahead_s: Positive = 0.1
+    load_weight: NotNegative = 1e-3
     reservation: bool = True
     shed: bool | None = None
 
@@ -186,7 +189,7 @@ def online_lp_settings(config: OnlineLPConfig, objective: Objective, mode: Mode,
     derived["max_wait_s"] = 40 * e2e_s  # a safety net: in lasting overload a tight bound is first-come, first-served
     derived["max_wait_exempt_share"] = 0.01
     given = {k: v for k, v in config.model_dump().items() if v is not None}
-    merged: dict[str, Any] = {"shed": shed, **derived, **given}
+    merged: dict[str, Any] = {"shed": shed, "end_s": math.inf, **derived, **given}
     merged.setdefault("update_s", merged["bucket_s"] / 2)
     return OnlineLPSettings(**merged)
 

@@ -21,8 +21,6 @@ import numpy as np
 
 from olp_ray.core.forecast import Forecast
 
-LOAD_WEIGHT = 1e-3  # of the uncongested slot price, so that load breaks near-ties only
-
 
 @dataclass(frozen=True, slots=True)
 class Crowding:

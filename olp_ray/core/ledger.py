@@ -61,6 +61,7 @@ class Ledger:
         self.count = np.zeros(0, dtype=np.int64)
         self.slots = np.zeros(0)
         self.kv_tokens = np.zeros(0)
+        self._limits_from_s = np.zeros(0)  # since when these limits hold
         self._step_s = np.zeros(0)
         self._own_idle_s = np.zeros(0)  # step time less what residents add to it, as learned from the device itself
         self._idle_s = np.zeros(0)  # the same, shared by devices of one kind
@@ -106,6 +107,7 @@ class Ledger:
         self.count = np.append(self.count, 0)
         self.slots = np.append(self.slots, float(device.slots))
         self.kv_tokens = np.append(self.kv_tokens, float(device.kv_tokens))
+        self._limits_from_s = np.append(self._limits_from_s, -math.inf)
         self._step_s = np.append(self._step_s, 0.0)
         idle_s = device.step_s - _added_s(device, device.slots, device.kv_tokens / 2)
         self._own_idle_s = np.append(self._own_idle_s, idle_s)
@@ -142,7 +144,10 @@ class Ledger:
         return lost
 
     def schedule_capacity(self, device_id: str, from_s: float, slots: int, kv_tokens: int) -> None:
-        """From `from_s` on the device has these limits."""
+        """From `from_s` on the device has these limits, until a later `from_s`; of two for one time the one told last.
+
+        So what is told late does not undo a change of a later time that is in effect already.
+        """
         if slots < 0 or kv_tokens < 0 or not math.isfinite(from_s):
             raise EventError(
                 f"capacity of {device_id!r} from {from_s} s is {slots} slots, {kv_tokens} KV tokens; "
@@ -157,7 +162,9 @@ class Ledger:
             return
         for g, schedule in enumerate(self._schedules):
             while schedule and schedule[0][0] <= now_s:
-                _, self.slots[g], self.kv_tokens[g] = schedule.pop(0)
+                from_s, slots, kv_tokens = schedule.pop(0)
+                if from_s >= self._limits_from_s[g]:
+                    self.slots[g], self.kv_tokens[g], self._limits_from_s[g] = slots, kv_tokens, from_s
         self._renew_next_change()
 
     def next_change_s(self) -> float:
@@ -390,7 +397,7 @@ class Ledger:
     def snapshot(self) -> dict[str, Any]:
         self._settle_steps()
         return {
-            "version": 1,
+            "version": 2,
             "devices": list(self.devices),
             "keys": [list(keys) for keys in self._keys],
             "requests": dict(self._requests),
@@ -402,8 +409,8 @@ class Ledger:
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Take a `snapshot` back. Raises `SnapshotError` for another version."""
-        if state.get("version") != 1:
-            raise SnapshotError(f"ledger snapshot of version {state.get('version')}; expected 1")
+        if state.get("version") != 2:
+            raise SnapshotError(f"ledger snapshot of version {state.get('version')}; expected 2")
         self.devices = list(state["devices"])
         self._row = {device.id: i for i, device in enumerate(self.devices)}
         self._renew_fleet()
@@ -488,6 +495,7 @@ _DEVICE_ARRAYS = (
     "count",
     "slots",
     "kv_tokens",
+    "_limits_from_s",
     "_step_s",
     "_own_idle_s",
     "_idle_s",

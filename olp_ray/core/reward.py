@@ -7,7 +7,7 @@ Notation
     F               time from the start to the first token               s        0
     L               time from the start to the last token                s        o-hat_j
     ell             output tokens                                        tokens   o-hat_j
-    W               rolling reward window, in place of the horizon T     s        T - t_j
+    W               reward window: rolling, or what a fixed T leaves     s        T - t_j
     t1', t2'        E2E and TTFT thresholds, the request's own if any    s        same
     m               multiplier of the request (class, priority, tenant)
     tau             how long "not waiting" is looked ahead               s
@@ -56,7 +56,7 @@ def thresholds(objective: Objective, own_e2e_s: np.ndarray, own_ttft_s: np.ndarr
 
 def start_value(
     objective: Objective,
-    window_s: float,
+    window_s: np.ndarray | float,
     terms: Terms,
     delay_s: np.ndarray | float,
     first_token_s: np.ndarray | float,
@@ -77,7 +77,7 @@ def start_value(
 
 def urgency(
     objective: Objective,
-    window_s: float,
+    window_s: np.ndarray | float,
     urgency_s: float,
     tick_s: float,
     terms: Terms,

@@ -165,6 +165,20 @@ def test_capacity_changes_apply_in_order_of_their_time(ledger):
     assert ledger.next_change_s() == np.inf
 
 
+def test_a_change_told_late_does_not_undo_a_newer_one(ledger):
+    ledger.schedule_capacity("g0", 10.0, 3, 900)
+    ledger.apply_schedules(12.0)
+    restored = Ledger([])
+    restored.restore(ledger.snapshot())
+    for told in (ledger, restored):
+        told.schedule_capacity("g0", 5.0, 1, 100)
+        told.apply_schedules(12.0)
+        assert (told.slots[0], told.kv_tokens[0]) == (3, 900)
+        told.schedule_capacity("g0", 10.0, 2, 800)
+        told.apply_schedules(12.0)
+        assert (told.slots[0], told.kv_tokens[0]) == (2, 800)
+
+
 def test_capacity_ahead_is_by_bucket_and_at_least_one(ledger):
     ledger.schedule_capacity("g1", 25.0, 0, 80)
     ahead = ledger.capacity_ahead(5.0, 8.0, 4)

@@ -1,3 +1,4 @@
+import dataclasses
 import pickle
 
 import numpy as np
@@ -221,6 +222,24 @@ def test_scaling_all_weights_changes_no_decision(world, make_objective, stream, 
     one = play(world("online_lp", objective=make_objective(*weights, t1=30, t2=6)), stream)
     other = play(world("online_lp", objective=make_objective(*(factor * w for w in weights), t1=30, t2=6)), stream)
     assert one.log == other.log
+
+
+@examples(10)
+@given(stream=streams, factor=st.sampled_from([2.0**-10, 1024.0, 3.0]))
+@pytest.mark.parametrize("end_s", [np.inf, 40.0])
+def test_scaling_changes_no_decision_with_tiers_tenants_and_a_fixed_end_either(
+    world, make_objective, stream, factor, end_s
+):
+    """Priorities are those of the stream; every request is of one tenant, which is served more and more."""
+    stream = [action for action in stream if action[0] != "reconfigure"]
+    logs = []
+    for scale in (1.0, factor):
+        plain = make_objective(e2e=scale, ttft=scale, tail_ttft=3 * scale, t1=30, t2=6)
+        objective = dataclasses.replace(
+            plain, class_weights=(("default", 2.5),), priority_factor=2.0, tenant_fairness=1.0
+        )
+        logs.append(play(world("online_lp", objective=objective, setting={"end_s": end_s}), stream).log)
+    assert logs[0] == logs[1]
 
 
 @pytest.mark.parametrize("policy", POLICIES)

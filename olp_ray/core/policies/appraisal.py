@@ -67,11 +67,12 @@ def appraise(
     first_s = time_to_first_token(view, now_s, uncached)
     life_s = first_s + output[:, None] * ledger.step_s
     by_request = terms.column(1)
-    value = start_value(objective, settings.reward_window_s, by_request, 0.0, first_s, life_s)
+    window_s = settings.window_s(queue.arrival_s)[:, None]
+    value = start_value(objective, window_s, by_request, 0.0, first_s, life_s)
     step_s = life_s.T / output
     cost = cost_from_now(tables, settings.bucket_s, uncached.T, life_s.T, step_s)
     tick_s = float(ledger.step_s.mean())
-    lost = urgency(objective, settings.reward_window_s, settings.urgency_s, tick_s, by_request, first_s, life_s)
+    lost = urgency(objective, window_s, settings.urgency_s, tick_s, by_request, first_s, life_s)
     lost = lost.max(axis=1)
     mean_life_s = life_s.sum(axis=1) / life_s.shape[1]
     volume = scarcity @ resource_shares(ledger, prompt, output, mean_life_s)

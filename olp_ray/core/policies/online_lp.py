@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from olp_ray.core.admission import LOAD_WEIGHT, Admission, Candidates, Crowding, admit_in_order
+from olp_ray.core.admission import Admission, Candidates, Crowding, admit_in_order
 from olp_ray.core.fairness import TenantShares
 from olp_ray.core.forecast import Forecast
 from olp_ray.core.history import PREDICTED, PROMPT, ArrivalHistory
@@ -242,7 +242,7 @@ class OnlineLP:
     def _candidates(
         self, view: View, found: Appraisal, order: np.ndarray, allowed: np.ndarray, reserve: bool
     ) -> Candidates:
-        load = LOAD_WEIGHT * self._prices.base_price / np.maximum(view.ledger.slots, 1.0)
+        load = self._settings.load_weight * self._prices.base_price / np.maximum(view.ledger.slots, 1.0)
         return Candidates(
             order,
             view.waiting.prompt_tokens[order],

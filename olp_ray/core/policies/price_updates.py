@@ -176,7 +176,8 @@ class PriceUpdates:
         terms = Terms(
             np.zeros(len(rows)), length, rows[:, WEIGHT], *thresholds(objective, rows[:, OWN_E2E], rows[:, OWN_TTFT])
         )
-        value = start_value(objective, self._settings.reward_window_s, terms, 0.0, 0.0, length * step_s)
+        window_s = self._settings.window_s(np.full(len(rows), now_s))
+        value = start_value(objective, window_s, terms, 0.0, 0.0, length * step_s)
         shares = resource_shares(ledger, rows[:, PROMPT], length, length * step_s).mean(axis=1)
         self.scarcity = shares / shares.max()
         self._rate = history.rate_per_s(now_s, self._settings.bucket_s)
@@ -193,6 +194,7 @@ class PriceUpdates:
     ) -> PriceWork:
         settings, ledger = self._settings, view.ledger
         samples, terms = self._samples(view, history, weights, objective, now_s, rng)
+        window_s = settings.window_s(now_s + samples[:, SampleColumn.START_S] - terms.waited_s)
         index, grid = self._index, self._grid
         scalars = PriceScalars(
             settings.bucket_s,
@@ -219,7 +221,7 @@ class PriceUpdates:
             step_s=ledger.step_s.copy(),
             accepted=self._accepted.copy(),
             samples=samples,
-            value=self._sample_value(ledger, objective, terms),
+            value=self._sample_value(ledger, objective, terms, window_s),
             start_prices=start_prices,
         )
 
@@ -269,14 +271,14 @@ class PriceUpdates:
         own = thresholds(objective, past[:, OWN_E2E], past[:, OWN_TTFT])
         return flat, Terms(waited_s.reshape(-1), length, past[:, WEIGHT], *own)
 
-    def _sample_value(self, ledger: Ledger, objective: Objective, terms: Terms) -> np.ndarray:
+    def _sample_value(self, ledger: Ledger, objective: Objective, terms: Terms, window_s: np.ndarray) -> np.ndarray:
         """(S, 4, 1 or G): one column when all devices are alike."""
         step_s = ledger.step_s
         if (step_s == step_s[0]).all() and not ledger.draining.any():
             step_s = step_s[:1]
         delay_s = (DELAY_BUCKETS * self._settings.bucket_s)[None, :, None]
         life_s = terms.output_tokens[:, None, None] * step_s
-        value = start_value(objective, self._settings.reward_window_s, terms.column(2), delay_s, 0.0, life_s)
+        value = start_value(objective, window_s[:, None, None], terms.column(2), delay_s, 0.0, life_s)
         if ledger.draining.any():
             value = np.where(ledger.draining, -np.inf, value)
         return value

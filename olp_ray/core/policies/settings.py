@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+import numpy as np
+
 from olp_ray.core.types import Objective
 
 
@@ -23,6 +25,7 @@ class OnlineLPSettings:
     batch: int  # history samples per round, and at most as many waiting requests
     learning_rate: float  # eta
     reward_window_s: float  # W
+    end_s: float  # T: rewards count what is done by then, as in the paper; inf: by W after arrival
     urgency_s: float  # tau
     regular_price: float  # eps0: share of the uncongested price in every request's cost
     level_ratio: float  # ranks within this ratio are equal and go by arrival
@@ -38,8 +41,15 @@ class OnlineLPSettings:
     max_wait_exempt_share: float  # eps: the largest requests by volume do not go first
     remaining_quantile: float  # residents are planned at this conditional quantile of their remaining length
     prefill_ahead_s: float  # a device gets more prompts only while its prefill backlog is at most this long
+    load_weight: float  # price of a device's load, as a share of the uncongested slot price: spreads what costs alike
     reservation: bool
     shed: bool  # reject a request whose last deadline has passed
+
+    def window_s(self, arrival_s: np.ndarray) -> np.ndarray:
+        """How long after its arrival latency still earns something, per request: W, or what is left to a fixed T."""
+        if self.end_s == np.inf:
+            return np.full(np.shape(arrival_s), self.reward_window_s)
+        return np.maximum(self.end_s - arrival_s, 0.0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,6 @@
 """The worked example of the algorithm, and what gate, guard, reservation, starvation bound and shedding do alone."""
 
+import dataclasses
 import math
 
 import numpy as np
@@ -286,3 +287,104 @@ def test_a_faster_device_gets_more_of_a_burst_and_not_all_of_it():
     fast, slow = burst([0.0395, 0.04], [0.0145, 0.015])
     assert fast + slow == 16
     assert fast > slow > 0
+
+
+# -- whose request, and where -----------------------------------------------------------------------------------------
+
+
+def answer(router, name):
+    (found,) = router.explain(NOW_S, name)
+    return found
+
+
+def full(at_prices, waiting, objective, **overrides):
+    """A router whose one device is full, so that everything waits."""
+    return at_prices(
+        [Device("g0", 1, 10**5, 1.0)],
+        {"g0": [(10, 500, 5)]},
+        {"g0": (0.05, 0.0)},
+        waiting=waiting,
+        objective=objective,
+        **overrides,
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "fields", "factor"),
+    [
+        ({"class_weights": (("chat", 3.0),)}, {"request_class": "chat"}, 3.0),
+        ({"class_weights": (("chat", 3.0),)}, {"request_class": "other"}, 1.0),
+        ({"priority_factor": 2.0}, {"priority": 2}, 4.0),
+        ({"priority_factor": 2.0}, {"priority": -1}, 0.5),
+        ({"class_weights": (("chat", 3.0),), "priority_factor": 2.0}, {"request_class": "chat", "priority": 1}, 6.0),
+    ],
+)
+def test_classes_and_priority_tiers_multiply_the_reward_and_the_key(at_prices, make_objective, changes, fields, factor):
+    objective = dataclasses.replace(make_objective(e2e=1, ttft=1), **changes)
+    waiting = [request("plain", 5, 40, 5), request("special", 5, 40, 5, **fields)]
+    router = full(at_prices, waiting, objective)
+    plain, special = answer(router, "plain"), answer(router, "special")
+    assert special.reward == pytest.approx(factor * plain.reward)
+    assert special.key == pytest.approx(factor * plain.key)
+
+
+def test_a_tenant_that_got_much_lately_comes_after_one_that_got_little(at_prices, make_objective):
+    waiting = [
+        request("first-heavy", 50, 40, 9, tenant="heavy"),
+        request("then-heavy", 50, 40, 8, tenant="heavy"),
+        request("then-light", 50, 40, 7, tenant="light"),
+    ]
+    ratio = {}
+    for fairness in (0.0, 1.0):
+        objective = dataclasses.replace(make_objective(e2e=1, ttft=1), tenant_fairness=fairness)
+        devices = [Device("g0", 2, 10**5, 1.0)]
+        router = at_prices(
+            devices, {"g0": [(10, 500, 5)]}, {"g0": (0.05, 0.0)}, waiting=waiting[:1], objective=objective
+        )
+        assert placed(router.handle(NOW_S, [])) == {"first-heavy": "g0"}
+        for late in waiting[1:]:
+            router.queue.add(late, 0)
+        ratio[fairness] = answer(router, "then-light").key / answer(router, "then-heavy").key
+    assert 0.9 < ratio[0.0] < 1.1  # devices get dearer, requests do not
+    # heavy has all of the service of two tenants, twice the mean: 1/2; light has none: the limit of 10
+    assert ratio[1.0] == pytest.approx(20.0 * ratio[0.0])
+
+
+@pytest.mark.parametrize(("load_weight", "device_id"), [(0.0, "g0"), (1e-3, "g0"), (1.0, "g1")])
+def test_the_load_term_sends_to_the_emptier_device_unless_it_costs_more(at_prices, load_weight, device_id):
+    """g0 is a little cheaper and holds nearly all that it can; g1 is empty."""
+    devices = [Device("g0", 10, 1000, 1.0), Device("g1", 10, 1000, 1.0)]
+    router = at_prices(
+        devices,
+        {"g0": [(400, 20, 5), (400, 20, 5)]},
+        {"g0": (0.010, 0.0), "g1": (0.011, 0.0)},
+        waiting=[request("r", 20, 10, 1)],
+        load_weight=load_weight,
+    )
+    assert placed(router.handle(NOW_S, [])) == {"r": device_id}
+
+
+@pytest.mark.parametrize(("end_s", "window_s"), [(math.inf, 2048.0), (200.0, 145.0), (50.0, 0.0)])
+def test_with_a_fixed_end_latency_earns_what_is_left_to_it(at_prices, make_objective, end_s, window_s):
+    """The request came at 55: beta (T - k - o)+ + gamma (T - k)+ of the paper, with k = 60 and o = 40."""
+    objective = make_objective(e2e=1, ttft=1)
+    found = answer(full(at_prices, [request("r", 5, 40, 5)], objective, end_s=end_s), "r")
+    assert found.reward == pytest.approx(max(window_s - 45, 0) + max(window_s - 5, 0))
+
+
+def test_a_fixed_end_prices_what_comes_by_the_time_that_is_left(make_settings, make_objective, limits):
+    """V-bar of requests that came now: beta (T - k - o) and gamma (T - k); nothing once T has passed."""
+    router = Router(
+        [Device("g0", 4, 1000, 1.0)],
+        "online_lp",
+        make_settings(make_objective(e2e=1, ttft=1), end_s=100.0),
+        limits,
+        seed=0,
+    )
+    for at_s in range(0, 90, 6):
+        router.handle(float(at_s), [Arrived(Request(f"r{at_s}", float(at_s), 10, 20.0))])
+    policy = router.policy
+    rate = policy.snapshot()["history"]["times_s"]
+    assert policy.prices.base_price == pytest.approx((len(rate) - 1) / (84 - rate[0]) * ((100 - 84 - 20 > 0) + 16))
+    router.handle(120.0, [])
+    assert policy.prices.base_price == 0
