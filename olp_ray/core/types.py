@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from enum import StrEnum
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -66,8 +67,8 @@ class AssignmentKey(NamedTuple):
 class Request:
     """A request as the router sees it: never its true output length, only a prediction.
 
-    Raises `RequestError` for an empty id, a time that is not finite, prompt_tokens < 0, or a prediction that is not
-    finite or below 1 token (predictors map their own nonsense to a stated safe value before they get here).
+    Raises `RequestError` for an empty id, a time that is not finite, a negative or infinite prompt, a limit below 1
+    token, quantiles that do not rise, or a prediction that is not finite or below 1 token.
     """
 
     id: str
@@ -93,8 +94,17 @@ class Request:
             raise RequestError("request id is empty; expected a non-empty string")
         if not math.isfinite(self.arrival_s):
             raise RequestError(f"request {self.id!r}: arrival_s is {self.arrival_s}; expected a finite number")
-        if self.prompt_tokens < 0:
+        if not 0 <= self.prompt_tokens < math.inf:
             raise RequestError(f"request {self.id!r}: prompt_tokens is {self.prompt_tokens}; expected >= 0")
+        if self.max_output_tokens is not None and not 1 <= self.max_output_tokens < math.inf:
+            raise RequestError(
+                f"request {self.id!r}: max_output_tokens is {self.max_output_tokens}; expected >= 1 or none"
+            )
+        if self.predicted_quantiles and not _are_quantiles(self.predicted_quantiles):
+            raise RequestError(
+                f"request {self.id!r}: predicted_quantiles is {self.predicted_quantiles}; "
+                "expected levels in (0, 1) that rise, with finite lengths >= 1 that do not fall"
+            )
         if not (math.isfinite(self.predicted_output_tokens) and self.predicted_output_tokens >= 1):
             raise RequestError(
                 f"request {self.id!r}: predicted_output_tokens is {self.predicted_output_tokens}; expected >= 1"
@@ -103,6 +113,12 @@ class Request:
             slo_s = getattr(self, name)
             if slo_s is not None and not slo_s > 0:
                 raise RequestError(f"request {self.id!r}: {name} is {slo_s}; expected > 0 or none")
+
+
+def _are_quantiles(pairs: tuple[tuple[float, float], ...]) -> bool:
+    levels, tokens = [level for level, _ in pairs], [length for _, length in pairs]
+    rising = all(one < other for one, other in pairwise([0.0, *levels, 1.0]))
+    return rising and all(one <= other for one, other in pairwise([1.0, *tokens])) and tokens[-1] < math.inf
 
 
 @dataclass(frozen=True, slots=True)

@@ -247,5 +247,5 @@ def _check(requests: Sequence[tuple[Request, int]]) -> None:
     for request, output_tokens in requests:
         if request.arrival_s < 0:
             raise WorkloadError(f"request {request.id!r}: arrival_s is {request.arrival_s}; expected >= 0")
-        if output_tokens < 1:
+        if not 1 <= output_tokens < math.inf:
             raise WorkloadError(f"request {request.id!r}: output_tokens is {output_tokens}; expected >= 1")

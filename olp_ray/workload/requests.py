@@ -29,6 +29,8 @@ def make_requests(
     rate (requests per second) stretches the arrival times; with arrivals they are drawn anew, at the rate or else at
     the table's own. The seed also draws the predictor's errors.
     """
+    if frame.empty:
+        raise WorkloadError("the workload is empty; expected at least one request")
     offset_rng, error_rng = (np.random.default_rng([seed, stream]) for stream in (0, 1))
     if rotate:
         frame = rotated(frame, int(offset_rng.integers(len(frame))))

@@ -19,7 +19,22 @@ OBJECTIVE = dict.fromkeys(("throughput", "e2e", "ttft", "qps", "tail_e2e", "tail
     [
         (Request, REQUEST, "id", [""]),
         (Request, REQUEST, "arrival_s", [math.nan, math.inf]),
-        (Request, REQUEST, "prompt_tokens", [-1]),
+        (Request, REQUEST, "prompt_tokens", [-1, math.nan, math.inf]),
+        (Request, REQUEST, "max_output_tokens", [0, -1, math.nan]),
+        (
+            Request,
+            REQUEST,
+            "predicted_quantiles",
+            [
+                ((0.5, 3.0), (0.4, 5.0)),
+                ((0.5, 3.0), (0.7, 2.0)),
+                ((0.0, 3.0),),
+                ((1.0, 3.0),),
+                ((0.5, 0.5),),
+                ((0.5, math.nan),),
+                ((0.5, math.inf),),
+            ],
+        ),
         (Request, REQUEST, "predicted_output_tokens", [0.5, 0, -3, math.nan, math.inf]),
         (Request, REQUEST, "slo_ttft_s", [0.0, -1.0, math.nan]),
         (Request, REQUEST, "slo_e2e_s", [0.0, -1.0, math.nan]),
@@ -28,6 +43,9 @@ OBJECTIVE = dict.fromkeys(("throughput", "e2e", "ttft", "qps", "tail_e2e", "tail
         (Device, DEVICE, "block_tokens", [0]),
         (Device, DEVICE, "step_s", [0.0, -1.0, math.nan, math.inf]),
         (Device, DEVICE, "prefill_tokens_per_s", [0.0, -1.0, math.nan]),
+        (Objective, OBJECTIVE, "priority_factor", [0.0, -1.0, math.nan]),
+        (Objective, OBJECTIVE, "class_weights", [(("a", 0.0),), (("a", math.nan),)]),
+        (Objective, OBJECTIVE, "tenant_fairness", [-1.0, math.nan]),
         (Objective, OBJECTIVE, "e2e", [-1.0, math.nan, math.inf]),
         (Objective, OBJECTIVE, "ttft_threshold_s", [0.0, -1.0, math.nan]),
         (Objective, OBJECTIVE, "e2e_threshold_s", [0.0]),
@@ -40,6 +58,11 @@ def test_values_outside_their_domain_are_refused_by_name(record, fields, name, v
             record(**{**fields, name: value})
         assert (name in str(caught.value)) or record is Objective
         assert "expected" in str(caught.value) or "must be" in str(caught.value)
+
+
+def test_rising_quantiles_are_taken():
+    quantiles = ((0.1, 1.0), (0.5, 7.0), (0.9, 7.0))
+    assert Request(**REQUEST, predicted_quantiles=quantiles).predicted_quantiles == quantiles
 
 
 def test_weights_that_are_all_zero_are_refused():

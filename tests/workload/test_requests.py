@@ -71,3 +71,10 @@ def test_with_rate_rescales_made_requests() -> None:
 def test_requests_at_one_time_have_no_rate() -> None:
     with pytest.raises(WorkloadError, match="can not be rescaled"):
         rescaled(FRAME.assign(arrived_at=0.0), 1.0)
+
+
+@pytest.mark.parametrize("rotate", [True, False])
+@pytest.mark.parametrize("predictor", ["perfect", "mean", "class_mean", "online"])
+def test_an_empty_workload_is_an_error(rotate: bool, predictor: str) -> None:
+    with pytest.raises(WorkloadError, match=r"the workload is empty; expected at least one request"):
+        make_requests(FRAME.head(0), parse_predictor(predictor), 0, rotate=rotate)
