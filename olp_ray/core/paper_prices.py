@@ -83,7 +83,7 @@ class PaperPrices:
         return max(self._end - now, 0)
 
     def cost(self, columns: np.ndarray) -> np.ndarray:
-        """a'p of columns over their full extent, (m,): eq. 10."""
+        """a'p of columns over their full extent, (m,): eq. 10 (Appendix B.2)."""
         slot, kv = self.cost_by_resource(columns)
         return slot + kv
 
@@ -112,7 +112,10 @@ class PaperPrices:
         batch: int,
         rng: np.random.Generator,
     ) -> None:
-        """Algorithm 2. scarcity is d over slots now .. now + slots_ahead(now), rewards (n,) those of the history."""
+        """Algorithm 2 (Appendix B.3).
+
+        scarcity is d over slots now .. now + slots_ahead(now), rewards (n,) those of the history.
+        """
         count = len(self.columns)
         if count == 0:  # lines 3-6
             self.prices[:] = 0.0

@@ -1,4 +1,4 @@
-"""The paper's own policy: Algorithms 1 and 2 over a fixed horizon of absolute slots, for reproduction.
+"""The paper's own policy: Algorithms 1 and 2 over a fixed horizon of absolute slots, for reproduction (Appendix B.1).
 
 Prices are updated from recorded columns, every waiting request is weighed against them on every device, and margins
 above 0 are admitted greedily. Settings switch what the paper leaves open. Beyond the horizon T the paper says nothing:
@@ -200,7 +200,7 @@ class OnlineLPPaper:
         return reward, columns.reshape(-1, len(Column))
 
     def _update(self, view: View, now_s: float, slot: int, largest: float, rng: np.random.Generator) -> None:
-        """Line 7: Algorithm 2, or the exact solution of eq. 7."""
+        """Line 7 (eq. 9): Algorithm 2, or the exact solution of eq. 7."""
         settings, ledger, prices = self._settings, view.ledger, self._prices
         self._updated = slot
         self._updates += 1
@@ -230,7 +230,7 @@ class OnlineLPPaper:
         return len(view.waiting) + rate * max(settings.horizon_s - now_s, 0.0)
 
     def _margin(self, view: View, reward: np.ndarray, columns: np.ndarray, largest: float) -> np.ndarray:
-        """Delta_j(g), (J, G); -inf where a request may not run."""
+        """Line 8: Delta_j(g), (J, G); -inf where a request may not run."""
         worth = normalised(reward, self._settings.reward_normaliser, largest)
         margin = worth - self._prices.cost(columns).reshape(reward.shape)
         return np.where(view.may_run().T, margin, -np.inf)
@@ -250,7 +250,7 @@ class OnlineLPPaper:
         return np.stack([forecast.fits(g, prompt, lengths) for g in devices], axis=1)
 
     def _admit(self, view: View, forecast: Forecast, margin: np.ndarray) -> list[tuple[int, int]]:
-        """Lines 10-16: by decreasing margin above 0 wherever the residual allows.
+        """Lines 10-16: by decreasing margin above 0 wherever the residual allows (eq. 4), each request once (eq. 5).
 
         What does not fit once never fits later in the pass, so taking the best pair that still fits is the sorted
         pass of the paper. Ties: arrival, id, then the emptier device, then a rotating one.

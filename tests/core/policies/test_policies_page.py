@@ -7,15 +7,28 @@ from pathlib import Path
 
 import pytest
 
-from olp_ray.config.router import PaperLPConfig
+from olp_ray.config.router import PRESETS, PaperLPConfig
 from olp_ray.core.policies import POLICIES, describe_policy
 
 PAGE = (Path(__file__).parents[3] / "docs" / "policies.md").read_text()
 
 
-@pytest.mark.parametrize("name", sorted(set(POLICIES) - {"online_lp"}))
-def test_every_policy_has_its_paragraph(name):
-    assert f"**`{name}`**" in PAGE
+PARAGRAPHS = dict(re.findall(r"^\*\*`(\w+)`\*\*(.*?)(?=\n\n|\Z)", PAGE, flags=re.MULTILINE | re.DOTALL))
+
+
+@pytest.mark.parametrize("name", [*POLICIES, *PRESETS])
+def test_every_policy_and_preset_has_its_paragraph(name):
+    assert len(PARAGRAPHS[name]) > 20
+
+
+def test_no_paragraph_is_about_what_is_not_there():
+    assert set(PARAGRAPHS) == {*POLICIES, *PRESETS}
+
+
+@pytest.mark.parametrize("name", [name for name in PRESETS if name.startswith("paper_")])
+def test_presets_of_the_paper_name_their_figure(name):
+    (figure,) = re.findall(r"Figure \w+", PRESETS[name].doc)
+    assert f"({figure})" in PARAGRAPHS[name]
 
 
 @pytest.mark.parametrize("name", POLICIES)
@@ -33,7 +46,12 @@ def test_switches_and_their_defaults_are_those_of_the_config():
     assert f"{defaults.learning_rate:.0e}".replace("e-0", "e-") in rows["learning_rate"]
 
 
-def test_the_example_runs(capsys):
-    (code,) = re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL)
-    exec(compile(code, "docs/policies.md", "exec"), {})
+def test_the_examples_run(capsys):
+    added, bound = re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL)
+    try:
+        exec(compile(added, "docs/policies.md", "exec"), {"__name__": "page"})
+        assert float(capsys.readouterr().out) > 0
+    finally:
+        POLICIES.pop("widest_first", None)
+    exec(compile(bound, "docs/policies.md", "exec"), {})
     assert "HindsightBound(metric=<Metric.MEAN_E2E" in capsys.readouterr().out
