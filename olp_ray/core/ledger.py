@@ -255,7 +255,7 @@ class Ledger:
         The step time is refined from residents that were decoding all the time since their last report.
         """
         decoded = np.asarray(decoded_tokens, dtype=np.float64)
-        if len(set(map(_device_id_of, keys))) > 1 or not (decoded >= 0).all():
+        if len(set(map(_device_id_of, keys))) > 1 or np.count_nonzero(decoded >= 0) < len(decoded):
             raise EventError("progress is of several devices, or has negative token counts; expected one device, >= 0")
         columns = np.fromiter(map(self._column.get, keys, repeat(-1)), np.int64, len(keys))
         known = columns >= 0
@@ -269,16 +269,16 @@ class Ledger:
         return len(keys) - count
 
     def _take_counts(self, g: int, columns: np.ndarray, decoded: np.ndarray, now_s: float) -> None:
-        data = self._data[:, g]
-        before, since = data[DECODED][columns], now_s - data[KNOWN_S][columns]
+        counts, known_s = self._data[DECODED, g], self._data[KNOWN_S, g]
+        before, since = counts[columns], now_s - known_s[columns]
         more = decoded - before
-        steady = (before > 0) & (more > 0) & (since > 0)
-        data[DECODED][columns] = decoded
-        data[KNOWN_S][columns] = now_s
-        data[STARTED][columns] = 1.0
-        self._held_tokens[g] += float(more.sum())
+        steady = ((before > 0) & (more > 0) & (since > 0)).nonzero()[0]
+        counts[columns] = decoded
+        known_s[columns] = now_s
+        self._data[STARTED, g][columns] = 1.0
+        self._held_tokens[g] += sum(more.tolist())
         self._changed.add(g)
-        if steady.any():
+        if len(steady):
             self._blend_step(g, float(since[steady].sum() / more[steady].sum()))
 
     def preempt(self, key: AssignmentKey, decoded_tokens: int, now_s: float) -> None:

@@ -111,7 +111,10 @@ class Router:
         self.ledger.apply_schedules(now_s)
         for event in events:
             try:
-                self._handler(event)(event, now_s)
+                handler = self._handlers.get(type(event))
+                if handler is None:
+                    raise EventError(f"unknown event type {type(event).__name__}")
+                handler(event, now_s)
             except EventError as error:
                 self.counters["faults"] += 1
                 faults.append(error)
@@ -188,12 +191,6 @@ class Router:
         self._attempts = {key.request_key: key for key, _ in self.ledger}
 
     # -- events -------------------------------------------------------------------------------------------------
-
-    def _handler(self, event: Event) -> Callable[[Any, float], None]:
-        handler = self._handlers.get(type(event))
-        if handler is None:
-            raise EventError(f"unknown event type {type(event).__name__}")
-        return handler
 
     def _arrived(self, event: Arrived, now_s: float) -> None:
         request = event.request

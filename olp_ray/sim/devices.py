@@ -73,6 +73,8 @@ class Devices:
 
     def begin(self, now_s: float, events: list[Event]) -> None:
         """Every device at a boundary forms its next batch."""
+        if not self.at_boundary:
+            return
         for device_id in sorted(self.at_boundary, key=self._index.__getitem__):
             replica = self.replicas[device_id]
             boundary = replica.begin(now_s)

@@ -18,6 +18,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from olp_ray.hardware import DeviceKind, RooflineConstants
 
@@ -89,8 +90,7 @@ class IterationTime:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Stretch:
+class Stretch(NamedTuple):
     """Iterations in a row whose durations rise by a constant: first_fs, first_fs + rise_fs, ..."""
 
     first_fs: int

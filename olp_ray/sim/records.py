@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, NamedTuple, get_type_hints
 
@@ -101,7 +102,7 @@ def frame(rows: Iterable[Any], row_type: type) -> pd.DataFrame:
     """A table with exactly the columns of row_type."""
     rows = list(rows)
     return pd.DataFrame(
-        {name: pd.Series([getattr(row, name) for row in rows], dtype=kind) for name, kind in columns(row_type).items()}
+        {name: pd.Series(list(map(attrgetter(name), rows)), dtype=kind) for name, kind in columns(row_type).items()}
     )
 
 

@@ -20,6 +20,7 @@ import heapq
 import math
 from collections import deque
 from dataclasses import dataclass, field
+from operator import attrgetter
 
 import numpy as np
 
@@ -28,6 +29,8 @@ from olp_ray.errors import SimulationError
 from olp_ray.sim.engine import EngineSpec, Sequence
 from olp_ray.sim.latency import Stretch, to_fs, to_s
 from olp_ray.sim.prefix_cache import PrefixCache
+
+_key_of = attrgetter("key")
 
 
 @dataclass(slots=True)
@@ -122,9 +125,12 @@ class Replica:
         if not boundary.preempted:
             left = self._admit(left, boundary)
         self._budget_left = left
-        self._trim_cache()
-        prefill = sum(tokens for _, tokens in self._chunks)
-        pairs = sum(tokens * (2 * sequence.computed + tokens) for sequence, tokens in self._chunks)
+        if self._cache is not None:
+            self._trim_cache()
+        prefill = pairs = 0
+        for sequence, tokens in self._chunks:
+            prefill += tokens
+            pairs += tokens * (2 * sequence.computed + tokens)
         time, count = self._time, self.decode_count
         kv_tokens = self._decode_kv + count
         first = time.iteration_fs(count, kv_tokens, prefill, pairs)
@@ -145,7 +151,8 @@ class Replica:
         self.iteration += length
         self._decode_kv += self.decode_count * length
         self._length = 0
-        self._trim_cache()
+        if self._cache is not None:
+            self._trim_cache()
         finished = []
         self.first_tokens = []
         for sequence, tokens in self._chunks:
@@ -180,7 +187,7 @@ class Replica:
         iteration = self.iteration + self._iterations_at(now_s)
         decoding = [s for s in self.running.values() if s.joined >= 0]
         since = np.array([s.generated - s.joined for s in decoding], dtype=np.int64)
-        return tuple(s.key for s in decoding), since + iteration
+        return tuple(map(_key_of, decoding)), since + iteration
 
     # -- rules ---------------------------------------------------------------------------------------------------
 
@@ -198,6 +205,8 @@ class Replica:
 
     def _chunk_prefills(self) -> int:
         left = self.spec.token_budget - self.decode_count
+        if not self._prefilling:
+            return left
         for sequence in self._prefilling.values():
             if left == 0:
                 break
@@ -306,19 +315,21 @@ class Replica:
 
     def _unchanged_iterations(self) -> int:
         """For how many iterations the batch just formed stays as it is."""
-        limits = []
+        limit = math.inf
         if self._chunks:
             sequence, tokens = self._chunks[0]
             whole = len(self._chunks) == 1 and self._budget_left == 0
-            limits.append(sequence.pending // tokens if whole else 1)
-        while self._finishes and self._finishes[0][2].order != self._finishes[0][1]:
-            heapq.heappop(self._finishes)
-        if self._finishes:
-            limits.append(self._finishes[0][0] - self.iteration)
-        return self._within_free_blocks(min(limits))
+            limit = sequence.pending // tokens if whole else 1
+        finishes = self._finishes
+        while finishes and finishes[0][2].order != finishes[0][1]:
+            heapq.heappop(finishes)
+        if finishes:
+            limit = min(limit, finishes[0][0] - self.iteration)
+        return self._within_free_blocks(int(limit))
 
     def _within_free_blocks(self, iterations: int) -> int:
-        if self.decode_count == 0 or self._new_blocks(iterations) <= self.free_blocks:
+        most = (iterations // self.spec.block_tokens + 1) * self.decode_count
+        if most <= self.free_blocks or self._new_blocks(iterations) <= self.free_blocks:
             return iterations
         low, high = 1, iterations  # fits, does not fit
         while high - low > 1:
@@ -328,11 +339,15 @@ class Replica:
 
     def _new_blocks(self, iterations: int) -> int:
         """Blocks that decoding takes over the next iterations."""
+        if self.decode_count == 0:
+            return 0
         block = self.spec.block_tokens
         cycles, rest = divmod(iterations, block)
         start = self.iteration % block
         total = cycles * self.decode_count + sum(self._phases[start : start + rest])
-        return total + sum(self._phases[: max(0, start + rest - block)])
+        if start + rest > block:
+            total += sum(self._phases[: start + rest - block])
+        return total
 
     def _iterations_at(self, now_s: float) -> int:
         """Complete iterations of the current stretch at now_s."""

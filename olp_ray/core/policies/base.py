@@ -70,6 +70,10 @@ class View:
             return np.zeros((len(requests), 1))
         return self.prefixes.hit_tokens(requests, [device.id for device in self.ledger.devices])
 
+    def open_devices(self) -> np.ndarray:
+        """Indices of the devices that take new requests."""
+        return (~self.ledger.draining).nonzero()[0]
+
     def may_run(self) -> np.ndarray:
         """(G, J) bool: the device takes new requests, and the request's model and stage are allowed there."""
         open_devices = ~self.ledger.draining

@@ -38,11 +38,13 @@ class Immediate:
     def step(self, view: View, now_s: float, rng: np.random.Generator) -> PolicyStep:
         if not view.waiting:
             return NOTHING
-        allowed = view.may_run()
+        allowed = None if view.ledger.runs_everything else view.may_run()
+        devices = view.open_devices()
         load = self.load(view, now_s)
         placed = []
         for i in range(len(view.waiting)):
-            devices = allowed[:, i].nonzero()[0]
+            if allowed is not None:
+                devices = allowed[:, i].nonzero()[0]
             if not len(devices):
                 continue
             g = self.pick(devices, load, view, rng)
