@@ -6,15 +6,16 @@ import click
 from rich.console import Console
 
 from olp_ray.cli.options import out_option, runtime_options, scenario_options, with_seeds
-from olp_ray.cli.output import print_table, progress_bar, show_arrivals
+from olp_ray.cli.output import print_table, progress_bar, show_arrivals, show_replaced
 from olp_ray.config.base import nearest
 from olp_ray.config.scenario import ScenarioConfig
 from olp_ray.errors import ConfigError
 from olp_ray.report.metrics import METRICS
 from olp_ray.report.tables import comparison_table
+from olp_ray.sweep.bound import USUAL
 from olp_ray.sweep.compare import DEFAULT_POLICIES
 from olp_ray.sweep.compare import compare as run_comparison
-from olp_ray.sweep.trial import OpenRouter
+from olp_ray.sweep.trial import Arrivals, OpenRouter
 
 
 @click.command()
@@ -29,6 +30,9 @@ from olp_ray.sweep.trial import OpenRouter
 @click.option("--seeds", type=int, metavar="N", help="Run seeds 0 to N-1.  [3]")
 @click.option("--metric", default="attainment", show_default=True, help="Sort by this metric.")
 @click.option("--reference", metavar="NAME", help="Policy that the others are compared with.  [the first one]")
+@click.option(
+    "--bound", "with_bound", is_flag=True, help="Add the metric's hindsight bound and the regret (mode period)."
+)
 @click.option("--workers", type=int, metavar="N", help="Processes.  [one per CPU]")
 @runtime_options
 @out_option
@@ -38,6 +42,7 @@ def compare(
     seeds: int | None,
     metric: str,
     reference: str | None,
+    with_bound: bool,
     workers: int | None,
     open_router: OpenRouter | None,
     out: str,
@@ -52,10 +57,11 @@ def compare(
       olp-ray compare                        # generated chats on 4 x A100, under a minute
       olp-ray compare --trace trace.csv --fleet 4xa100-8b --load 1.0 --seeds 5 --out o
       olp-ray compare --policy round_robin --policy online_lp:attainment --metric attainment
-      olp-ray compare --scenario scenario.yaml --load 1.2
+      olp-ray compare --scenario scenarios/failures.yaml --load 1.2
+      olp-ray compare --mode period --fleet 4xB24M40000 --rate 0.5 --requests 500 --bound
 
-    Writes results.parquet (one row per run), summary.json, comparison.png and latency.png to --out, and the tables of
-    each run to --out/runs.
+    Writes results.parquet (one row per run), decision_times.parquet, summary.json, comparison.png and latency.png to
+    --out, and the tables of each run to --out/runs. What an earlier run wrote there is replaced.
     """
     policies = policies or DEFAULT_POLICIES
     reference = policies[0] if reference is None else reference
@@ -63,26 +69,54 @@ def compare(
     _check(reference, policies, "--reference")
     if seeds is not None:
         scenario = with_seeds(scenario, range(seeds))
-    with progress_bar("measuring what the fleet can serve") as progress:
+    with progress_bar("measuring what the fleet can serve") as bar:
+
+        def settled(arrivals: Arrivals) -> None:
+            show_arrivals(arrivals)
+            bar.now("running policies")
+
         result = run_comparison(
             scenario,
             policies,
             out,
             workers=workers,
             open_router=open_router,
-            on_arrivals=show_arrivals,
-            progress=progress,
+            bound=metric if with_bound else None,
+            on_arrivals=settled,
+            tell=bar,
         )
-    print_table(comparison_table(result.runs, sort_by=metric, reference=reference))
+    console = Console()
+    table = comparison_table(
+        result.runs, sort_by=metric, reference=reference, width=console.width, times=result.decision_times
+    )
+    print_table(table.table)
+    for line in _notes(scenario, table.hidden, with_bound, out):
+        console.print(line, soft_wrap=True)
+    show_replaced(result.replaced, out)
+    console.print(f"Tables are in {out}. Open {result.figures[0]}", soft_wrap=True)
+
+
+def _notes(scenario: ScenarioConfig, hidden: tuple[str, ...], with_bound: bool, out: str) -> list[str]:
+    """What the table does not say itself."""
     objective = scenario.router.core_objective(scenario.mode)
-    Console().print(
+    notes = [
         f"In time: TTFT below {objective.ttft_threshold_s:g} s and E2E below {objective.e2e_threshold_s:g} s. "
         "Latencies are of the requests that were served; `SLO met` counts all others as misses. "
         "Counts are means over seeds. "
-        "Policies with the preset `attainment` reject what is too late, the others serve everything.",
-        soft_wrap=True,
-    )
-    Console().print(f"Tables are in {out}. Open {result.figures[0]}", soft_wrap=True)
+        "Policies with the preset `attainment` reject what is too late, the others serve everything."
+    ]
+    if hidden:
+        notes.append(
+            f"No room here for: {', '.join(hidden)}. A wider terminal (or COLUMNS=180) shows them; all numbers are in "
+            f"{out}/results.parquet and decision_times.parquet."
+        )
+    if with_bound:
+        notes.append(
+            f"No schedule passes `bound`, computed with true lengths known beforehand: capacities added up over "
+            f"{USUAL.grid_periods} periods and over equal devices. `regret` is the distance to it, `-` where requests "
+            "were not served. `olp-ray bound` says by how much the bound can be loose."
+        )
+    return notes
 
 
 def _check(name: str, valid: object, flag: str) -> None:

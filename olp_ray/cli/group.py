@@ -12,6 +12,7 @@ from olp_ray.errors import OlpRayError
 COMMANDS = {
     "simulate": ("olp_ray.cli.simulate", "Simulate one policy on one scenario."),
     "compare": ("olp_ray.cli.compare", "Compare policies over seeds; start here."),
+    "bound": ("olp_ray.cli.bound", "How good could anyone have been: hindsight bounds."),
     "sweep": ("olp_ray.cli.sweep", "Sweep weights and constants on Ray Tune."),
     "front": ("olp_ray.cli.front", "Draw the non-dominated set of a sweep."),
     "serve": ("olp_ray.cli.serve", "Serve an OpenAI endpoint over a fleet."),

@@ -50,15 +50,23 @@ _SCENARIO_FLAGS = (
 )
 
 
-def scenario_options(command: Command) -> Command:
-    """Add the scenario flags; the command gets `scenario`, a `ScenarioConfig`, instead of them."""
+def scenario_options(command: Command, mode: str | None = None) -> Command:
+    """Add the scenario flags; the command gets `scenario`, a `ScenarioConfig`, instead of them.
+
+    mode is what a scenario has that comes from flags alone and names none.
+    """
 
     @functools.wraps(command)
     def with_scenario(**given: Any) -> Any:
         flags = {name: given.pop(name) for name in ("scenario_file", *SCENARIO_KEYS)}
+        if flags["scenario_file"] is None and flags["mode"] is None:
+            flags["mode"] = mode
         return command(scenario=build_scenario(flags.pop("scenario_file"), **flags), **given)
 
     return functools.reduce(lambda wrapped, flag: flag(wrapped), reversed(_SCENARIO_FLAGS), with_scenario)
+
+
+period_scenario_options = functools.partial(scenario_options, mode="period")
 
 
 def build_scenario(file: str | None, **flags: Any) -> ScenarioConfig:

@@ -1,15 +1,19 @@
-"""Printing: tables that never lose a column, and progress of what takes longer than a moment."""
+"""Printing: tables, and progress of what takes longer than a moment."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from olp_ray.sweep.trial import Arrivals
+
+FIRST_LINE_S = 2.0  # without a terminal, progress is told in lines: the first after this time
+LINES_EVERY_S = 10.0
 
 
 def print_table(table: Table) -> None:
@@ -18,14 +22,33 @@ def print_table(table: Table) -> None:
     Console(width=max(Console().width, natural)).print(table)
 
 
+class Told:
+    """Progress of one thing after another: a bar on a terminal, now and then a line elsewhere, both on stderr."""
+
+    def __init__(self, console: Console, bar: Progress, task: TaskID, doing: str) -> None:
+        self._console, self._bar, self._task, self._doing = console, bar, task, doing
+        self._next_line_s = time.monotonic() + FIRST_LINE_S
+
+    def __call__(self, done: float, total: int) -> None:
+        """done of total is done."""
+        self._bar.update(self._task, completed=done, total=total)
+        if not self._console.is_terminal and time.monotonic() >= self._next_line_s:
+            self._next_line_s = time.monotonic() + LINES_EVERY_S
+            self._console.print(f"{self._doing}: {int(done)} of {total}", soft_wrap=True, highlight=False)
+
+    def now(self, doing: str) -> None:
+        """What is done from here on."""
+        self._doing = doing
+        self._bar.update(self._task, description=doing, completed=0, total=None)
+
+
 @contextmanager
-def progress_bar(doing: str) -> Iterator[Callable[[int, int], None]]:
-    """A bar on stderr if that is a terminal, told (done, in all); it goes away at the end."""
+def progress_bar(doing: str) -> Iterator[Told]:
+    """Tells how far something is; a bar goes away at the end."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     console = Console(stderr=True)
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task(doing, total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
+        yield Told(console, bar, bar.add_task(doing, total=None), doing)
 
 
 def show_arrivals(arrivals: Arrivals) -> None:
@@ -39,3 +62,9 @@ def show_arrivals(arrivals: Arrivals) -> None:
         text = f"Arrivals: {arrivals.rate:.4g} requests/s, load {load:.3g} of the {arrivals.saturation:.4g} requests/s "
         text += "that the fleet serves while more wait than it holds (central FIFO)."
     Console().print(text, soft_wrap=True, highlight=False)
+
+
+def show_replaced(files: int, folder: str) -> None:
+    """One line when files of an earlier run made way."""
+    if files:
+        Console().print(f"Replaced {files} files of an earlier run in {folder}.", soft_wrap=True, highlight=False)

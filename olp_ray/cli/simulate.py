@@ -10,11 +10,11 @@ from rich.console import Console
 
 from olp_ray.cli.explain import answer_table
 from olp_ray.cli.options import out_option, policy_option, runtime_options, scenario_options, with_seeds
-from olp_ray.cli.output import print_table, progress_bar, show_arrivals
+from olp_ray.cli.output import print_table, progress_bar, show_arrivals, show_replaced
 from olp_ray.config.scenario import ScenarioConfig
 from olp_ray.errors import ConfigError
 from olp_ray.report.tables import summary_table
-from olp_ray.sweep.outputs import save_run
+from olp_ray.sweep.outputs import RUN_FILES, claim_folder, save_run
 from olp_ray.sweep.trial import OpenRouter, inline_router, run_seed, settle_arrivals
 
 
@@ -43,15 +43,17 @@ def simulate(
       olp-ray simulate --runtime ray --shards 3 --requests 500
       olp-ray simulate --explain r0500@20 --explain r0501@20
 
-    Writes requests.parquet, decisions.parquet, timeline.parquet, summary.json and two figures to --out.
+    Writes requests.parquet, decisions.parquet, timeline.parquet, prices.parquet (if the policy has prices),
+    handle_times.parquet (wall time of the router's calls), summary.json and two figures to --out.
     """
     if policy is not None:
         scenario = scenario.model_copy(update={"router": scenario.router.with_policy(policy)})
     asked = [parse_question(text) for text in questions]
     if seed is not None:
         scenario = with_seeds(scenario, [seed])
-    with progress_bar("measuring what the fleet can serve"):
-        arrivals = settle_arrivals(scenario)
+    replaced = claim_folder(out, RUN_FILES)
+    with progress_bar("measuring what the fleet can serve") as progress:
+        arrivals = settle_arrivals(scenario, progress)
     show_arrivals(arrivals)
     with progress_bar("simulating") as progress:
         run = run_seed(
@@ -70,6 +72,14 @@ def simulate(
     for time_s, request_id in asked:
         if not any(time_s == at_s and answer.request_id == request_id for at_s, answer in run.answers):
             Console().print(f"{request_id} neither waits nor runs at {time_s:g} s", highlight=False)
+    took = run.decision_time
+    Console().print(
+        f"The router was called {took['calls']:.0f} times: mean {took['mean_ms']:.3g} ms, p99 {took['p99_ms']:.3g} ms, "
+        f"largest {took['max_ms']:.3g} ms on this machine.",
+        soft_wrap=True,
+        highlight=False,
+    )
+    show_replaced(replaced, out)
     Console().print(f"Tables are in {out}. Open {figures[-1]}", soft_wrap=True)
 
 

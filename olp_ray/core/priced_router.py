@@ -20,17 +20,17 @@ class PricedRouter:
 
     def __init__(self, router: Router, pricer: Pricer) -> None:
         self.router = router
-        self._pricer = pricer
+        self.pricer = pricer
         self._due_s = math.inf
 
     def handle(self, now_s: float, events: Sequence[Event]) -> Step:
         """Like `Router.handle`; collects the tables of the last update when they are due."""
         if now_s >= self._due_s:
-            events = [*self._pricer.collect(), *events]
+            events = [*self.pricer.collect(), *events]
             self._due_s = math.inf
         step = self.router.handle(now_s, events)
         if step.price_work is None:
             return step
         self._due_s = step.price_work.due_s
-        self._pricer.submit(step.price_work)
+        self.pricer.submit(step.price_work)
         return dataclasses.replace(step, price_work=None)

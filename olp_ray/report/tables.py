@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import pandas as pd
 from rich import box
+from rich.console import Console
 from rich.table import Table
 
 from olp_ray.report.intervals import mean_interval, paired_interval
@@ -21,40 +22,84 @@ class Column(NamedTuple):
     metrics: tuple[str, ...]
 
 
+# in the order in which they matter: where there is no room, the last ones go first
 COMPARISON = (
-    Column("TTFT p50/p95/p99 (s)", ("ttft_p50_s", "ttft_p95_s", "ttft_p99_s")),
-    Column("E2E mean (s)", ("e2e_mean_s",)),
-    Column("E2E p50/p95/p99 (s)", ("e2e_p50_s", "e2e_p95_s", "e2e_p99_s")),
+    Column("TTFT\np50/p95/p99 (s)", ("ttft_p50_s", "ttft_p95_s", "ttft_p99_s")),
+    Column("E2E\nmean (s)", ("e2e_mean_s",)),
+    Column("E2E\np50/p95/p99 (s)", ("e2e_p50_s", "e2e_p95_s", "e2e_p99_s")),
     Column("SLO met", ("attainment",)),
-    Column("good /s", ("goodput_per_s",)),
-    Column("max wait (s)", ("max_wait_s",)),
-    Column("never started", ("never_started",)),
     Column("rejected", ("rejected",)),
+    Column("never started", ("never_started",)),
+    Column("max wait (s)", ("max_wait_s",)),
+    Column("good /s", ("goodput_per_s",)),
+    Column("decide\np99 (ms)", ("p99_ms",)),
 )
 
 
-def comparison_table(runs: pd.DataFrame, *, sort_by: str, reference: str, title: str = "") -> Table:
+class Fitted(NamedTuple):
+    """A table, and the titles of the columns that there was no room for."""
+
+    table: Table
+    hidden: tuple[str, ...]
+
+
+def comparison_table(
+    runs: pd.DataFrame,
+    *,
+    sort_by: str,
+    reference: str,
+    title: str = "",
+    width: int | None = None,
+    times: pd.DataFrame | None = None,
+) -> Fitted:
     """One row per policy, best mean of `sort_by` first; means over seeds.
 
     Beside `sort_by` stands its difference to the reference policy, in % of the reference's mean, with the 95 % interval
-    over paired seeds (from two seeds on). runs has policy, seed and the metrics, one row per run, and the same seeds
-    for every policy.
+    over paired seeds (from two seeds on); where runs has them, then the hindsight bound and the regret against it with
+    its interval. runs has policy, seed and the metrics, one row per run, and the same seeds for every policy; times has
+    the columns of decision_times.parquet. Without a width (in characters), every column is shown.
     """
+    if times is not None:
+        runs = runs.merge(times[["policy", "seed", "p99_ms"]], on=["policy", "seed"])
+    columns = [c for c in COMPARISON if c.metrics != (sort_by,) and set(c.metrics) <= set(runs.columns)]
+    shown: list[Column] = []
+    for column in columns:
+        wider = _build(runs, sort_by, reference, title, [*shown, column])
+        if width is None or Console(width=1000).measure(wider).maximum <= width:
+            shown.append(column)
+    hidden = tuple(column.title.replace("\n", " ") for column in columns if column not in shown)
+    return Fitted(_build(runs, sort_by, reference, title, shown), hidden)
+
+
+def _build(runs: pd.DataFrame, sort_by: str, reference: str, title: str, columns: Sequence[Column]) -> Table:
+    bounded = "bound" in runs
     table = Table(title=title or None, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 0, 0, 1))
-    columns = [column for column in COMPARISON if column.metrics != (sort_by,)]
     table.add_column("policy", no_wrap=True)
     table.add_column(_short(sort_by), justify="right")
     table.add_column("vs reference", justify="right", min_width=14, no_wrap=True)
+    if bounded:
+        table.add_column("bound", justify="right", no_wrap=True)
+        table.add_column("regret", justify="right", no_wrap=True)
     for column in columns:
         table.add_column(column.title, justify="right", min_width=5 * len(column.metrics) + 2)
     by_policy = {str(name): rows.sort_values("seed") for name, rows in runs.groupby("policy", sort=False)}
     base = by_policy[reference][sort_by].tolist()
     for policy in ranked(runs, sort_by):
-        means = by_policy[policy].drop(columns="policy").mean()
-        change = "reference" if policy == reference else _change(by_policy[policy][sort_by].tolist(), base)
+        rows = by_policy[policy]
+        means = rows.drop(columns="policy").mean()
+        change = "reference" if policy == reference else _change(rows[sort_by].tolist(), base)
+        regret = (show_number(float(means["bound"])), _with_interval(rows["regret"].tolist())) if bounded else ()
         cells = ("/".join(show_number(float(means[name]), decimals=3) for name in column.metrics) for column in columns)
-        table.add_row(policy, show_number(float(means[sort_by])), change, *cells)
+        table.add_row(policy, show_number(float(means[sort_by])), change, *regret, *cells)
     return table
+
+
+def _with_interval(values: Sequence[float]) -> str:
+    """Mean and half width of the 95 % interval; `-` unless every run has a value."""
+    if any(math.isnan(value) for value in values):
+        return "-"
+    mean, half_width = mean_interval(values)
+    return show_number(mean) if math.isnan(half_width) else f"{show_number(mean)} ±{show_number(half_width)}"
 
 
 def _change(values: Sequence[float], base: Sequence[float]) -> str:

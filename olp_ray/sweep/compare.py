@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import multiprocessing
-import os
-from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+import functools
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,9 +12,12 @@ import pandas as pd
 
 from olp_ray.config.scenario import ScenarioConfig
 from olp_ray.errors import ConfigError
+from olp_ray.report.metrics import METRICS
 from olp_ray.report.plots import plot_comparison, plot_latency_cdfs
 from olp_ray.sim.records import write_parquet
-from olp_ray.sweep.outputs import write_summary
+from olp_ray.sweep.bound import USUAL, check_bounded, scenario_bound
+from olp_ray.sweep.outputs import claim_folder, write_summary
+from olp_ray.sweep.parallel import Tell, run_jobs
 from olp_ray.sweep.trial import Arrivals, OpenRouter, inline_router, run_seed, settle_arrivals
 
 DEFAULT_POLICIES = (
@@ -29,6 +30,7 @@ DEFAULT_POLICIES = (
     "online_lp:e2e",
     "online_lp:attainment",
 )
+FIGURES = ("comparison.png", "latency.png")
 
 
 class Task(NamedTuple):
@@ -41,13 +43,28 @@ class Task(NamedTuple):
     folder: Path
 
 
+class Outcome(NamedTuple):
+    """What a task's process sends back."""
+
+    metrics: dict[str, float]
+    decision_time: dict[str, float]
+
+
 @dataclass(frozen=True)
 class Comparison:
-    """runs has one row per policy and seed (policy, seed, metrics), in the order asked for."""
+    """runs has one row per policy and seed (policy, seed, metrics), in the order asked for.
+
+    With a bound, runs has two more columns: `bound`, the hindsight bound of the asked metric under that seed, and
+    `regret`, by how much the run is worse, NaN where the two do not speak of the same requests. decision_times has
+    policy, seed and the wall times of `olp_ray.report.decision_times`. replaced counts the files of an earlier
+    comparison that made way.
+    """
 
     runs: pd.DataFrame
+    decision_times: pd.DataFrame
     arrivals: Arrivals
     figures: tuple[Path, ...]
+    replaced: int
 
 
 def compare(
@@ -57,68 +74,84 @@ def compare(
     *,
     workers: int | None = None,
     open_router: OpenRouter | None = None,
+    bound: str | None = None,
     on_arrivals: Callable[[Arrivals], None] = lambda arrivals: None,
     progress: Callable[[int, int], None] = lambda done, total: None,
+    tell: Tell = lambda done, total: None,
 ) -> Comparison:
     """Run every policy (`NAME` or `NAME:preset`) under every seed of the scenario; tables and figures go to `out`.
 
-    `out` gets results.parquet (one row per run), summary.json, the figures, and the tables of each run under `runs/`.
-    Runs go to `workers` processes, one per CPU by default; with `open_router` they stay in this process. on_arrivals
-    is told the settled arrival rate, progress the (runs done, runs in all). A script that calls this needs the usual
-    `if __name__ == "__main__":` guard of multiprocessing. Raises `ConfigError` for an unknown policy, before any run.
+    `out` gets results.parquet (one row per run), decision_times.parquet, summary.json, the figures, and the tables of
+    each run under `runs/`; what an earlier comparison wrote there is replaced. Runs go to `workers` processes, one per
+    CPU by default; with `open_router` they stay in this process. bound names a metric whose hindsight bound is computed
+    beside them. on_arrivals is told the settled arrival rate, progress the (jobs done, jobs in all), tell the same in
+    parts, while measuring and while running. A script that calls this needs the usual `if __name__ == "__main__":`
+    guard of multiprocessing. Raises `ConfigError` for an unknown policy or a metric without a bound, before any run.
     """
     if len(set(policies)) < len(policies):
         raise ConfigError(f"policies {', '.join(policies)}: each may be given once")
+    if bound is not None:
+        check_bounded(scenario, [bound])
     out = Path(out)
     scenarios = {p: scenario.model_copy(update={"router": scenario.router.with_policy(p)}) for p in policies}
-    out.mkdir(parents=True, exist_ok=True)
-    arrivals = settle_arrivals(scenario)
+    names = {(p, s): f"runs/{p.replace(':', '-')}-seed{s}" for p in policies for s in scenario.seeds}
+    tables = [f"{folder}/{table}.parquet" for folder in names.values() for table in ("requests", "decisions")]
+    files = ("results.parquet", "decision_times.parquet", *FIGURES, *tables)
+    replaced = claim_folder(out, files)
+    arrivals = settle_arrivals(scenario, tell)
     on_arrivals(arrivals)
-    tasks = [
-        Task(policy, scenarios[policy], seed, arrivals.rate, out / "runs" / f"{policy.replace(':', '-')}-seed{seed}")
-        for policy in policies
-        for seed in scenario.seeds
-    ]
-    rows: dict[tuple[str, int], dict[str, Any]] = {}
-    progress(0, len(tasks))
-    for task, metrics in _run_all(tasks, workers, open_router):
-        rows[task.policy, task.seed] = {"policy": task.policy, "seed": task.seed, **metrics}
-        progress(len(rows), len(tasks))
-    runs = pd.DataFrame([rows[task.policy, task.seed] for task in tasks])
-    return Comparison(runs, arrivals, _write(runs, tasks, scenario, arrivals, out))
-
-
-def _run_all(
-    tasks: Sequence[Task], workers: int | None, open_router: OpenRouter | None
-) -> Iterable[tuple[Task, dict[str, float]]]:
-    workers = min(workers or os.cpu_count() or 1, len(tasks))
-    if open_router is not None or workers == 1:
-        for task in tasks:
-            yield task, run_task(task, open_router or inline_router)
-        return
-    with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn")) as pool:
-        futures = {pool.submit(run_task, task): task for task in tasks}
-        try:
-            for future in as_completed(futures):
-                yield futures[future], future.result()
-        finally:
-            pool.shutdown(wait=False, cancel_futures=True)
-
-
-def run_task(task: Task, open_router: OpenRouter = inline_router) -> dict[str, float]:
-    """Simulate one run, write its tables, return its metrics."""
-    run = run_seed(task.scenario, task.seed, task.rate, open_router=open_router)
-    run.result.save(task.folder)
-    return run.metrics
-
-
-def _write(
-    runs: pd.DataFrame, tasks: Sequence[Task], scenario: ScenarioConfig, arrivals: Arrivals, out: Path
-) -> tuple[Path, ...]:
+    tasks = [Task(p, scenarios[p], seed, arrivals.rate, out / folder) for (p, seed), folder in names.items()]
+    jobs: list[Callable[[Tell], Any]] = [functools.partial(run_task, task, open_router=open_router) for task in tasks]
+    if bound is not None:
+        jobs += [functools.partial(_bound_of, scenario, seed, arrivals.rate, bound) for seed in scenario.seeds]
+    results: dict[int, Any] = {}
+    progress(0, len(jobs))
+    for index, result in run_jobs(jobs, 1 if open_router is not None else workers, tell):
+        results[index] = result
+        progress(len(results), len(jobs))
+    runs, times = (
+        pd.DataFrame([{"policy": t.policy, "seed": t.seed, **results[i][part]} for i, t in enumerate(tasks)])
+        for part in range(2)
+    )
+    if bound is not None:
+        by_seed = {seed: results[len(tasks) + i] for i, seed in enumerate(scenario.seeds)}
+        runs = with_regret(runs, bound, by_seed)
     write_parquet(runs, out / "results.parquet")
-    write_summary(out, scenario, arrivals, {"runs": runs.to_dict("records")})
+    write_parquet(times, out / "decision_times.parquet")
+    content = {"runs": runs.to_dict("records"), "decision_times": times.to_dict("records"), "bounded": bound}
+    write_summary(out, scenario, arrivals, files, content)
+    return Comparison(runs, times, arrivals, _figures(tasks, out), replaced)
+
+
+def run_task(task: Task, tell: Tell, *, open_router: OpenRouter | None = None) -> Outcome:
+    """Simulate one run, write its tables, return its numbers."""
+    run = run_seed(task.scenario, task.seed, task.rate, open_router=open_router or inline_router, progress=tell)
+    run.result.save(task.folder)
+    return Outcome(run.metrics, run.decision_time)
+
+
+def with_regret(runs: pd.DataFrame, metric: str, bounds: dict[int, float]) -> pd.DataFrame:
+    """runs with the bound of its seed and the regret against it, both in the metric's unit, in every row.
+
+    A mean latency speaks of the served requests and its bound of all of them, so a run that did not serve all has no
+    regret in it. bounds has shares per request where the metric counts requests.
+    """
+    bound = runs["seed"].map(bounds) * (runs["requests"] if metric == "finished" else 1.0)
+    if METRICS[metric].better == "higher":
+        regret = bound - runs[metric]
+    else:
+        regret = (runs[metric] - bound).where(runs["finished"] == runs["requests"])
+    return runs.assign(bound=bound, regret=regret)
+
+
+def _bound_of(scenario: ScenarioConfig, seed: int, rate: float | None, metric: str, tell: Tell) -> float:
+    found = scenario_bound(scenario, seed, rate, metric, progress=lambda done: tell(done.round, USUAL.max_rounds))
+    return found.bound
+
+
+def _figures(tasks: Sequence[Task], out: Path) -> tuple[Path, ...]:
     first = {task.policy: task.folder / "requests.parquet" for task in reversed(tasks)}
     return (
-        plot_comparison(out / "results.parquet", out / "comparison.png"),
-        plot_latency_cdfs(dict(reversed(first.items())), out / "latency.png"),
+        plot_comparison(out / "results.parquet", out / FIGURES[0]),
+        plot_latency_cdfs(dict(reversed(first.items())), out / FIGURES[1]),
     )

@@ -20,8 +20,9 @@ from olp_ray.config.build import build_priced_router
 from olp_ray.config.scenario import ScenarioConfig
 from olp_ray.core.explanation import Explanation
 from olp_ray.core.priced_router import PricedRouter
+from olp_ray.report.decision_times import summarise_calls
 from olp_ray.report.metrics import summarise
-from olp_ray.sim.observers import AskedRouter
+from olp_ray.sim.observers import AskedRouter, PriceLog, TimedRouter
 from olp_ray.sim.result import Result
 from olp_ray.sim.simulate import saturation_rate, simulate
 from olp_ray.workload.generators import generate
@@ -61,12 +62,23 @@ class Arrivals:
 
 @dataclass(frozen=True)
 class SeedRun:
-    """One simulation: its tables, the metrics of `olp_ray.report.metrics.METRICS`, and answers to what was asked."""
+    """One simulation: its tables and the metrics of `olp_ray.report.metrics.METRICS`.
+
+    handle_times has one row per call of the router, by this machine's clock; prices is None unless asked for, with the
+    timeline. answers are to what was asked of the router.
+    """
 
     seed: int
     result: Result
     metrics: dict[str, float]
+    handle_times: pd.DataFrame
+    prices: pd.DataFrame | None
     answers: tuple[tuple[float, Explanation], ...] = ()
+
+    @property
+    def decision_time(self) -> dict[str, float]:
+        """Wall time of the router's calls, as `olp_ray.report.decision_times` has it."""
+        return summarise_calls(self.handle_times)
 
 
 @dataclass(frozen=True)
@@ -148,13 +160,17 @@ def run_seed(
     settings = scenario.router.settings(scenario.mode)
     requests = scenario_requests(scenario, seed, rate)
     missed = scenario.sim.missed_updates
+    prices = None
     with open_router(scenario.router, scenario.fleet, scenario.mode, seed, missed=missed) as router:
+        if timeline:
+            router.pricer = prices = PriceLog(router.pricer)
         asked = AskedRouter(router, questions)
+        timed = TimedRouter(asked)
         result = simulate(
             requests,
             scenario.fleet,
             scenario.mode,
-            asked,
+            timed,
             update_s=settings.online_lp.update_s,
             sim=scenario.sim,
             seed=seed,
@@ -170,7 +186,8 @@ def run_seed(
         end_s=result.end_s,
         utilisation=result.utilisation,
     )
-    return SeedRun(seed, result, metrics, tuple(asked.answers))
+    logged = None if prices is None else prices.frame()
+    return SeedRun(seed, result, metrics, timed.frame(), logged, tuple(asked.answers))
 
 
 def run_trial(scenario: ScenarioConfig) -> TrialOutcome:

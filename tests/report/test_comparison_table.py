@@ -8,6 +8,7 @@ import pandas as pd
 from rich.console import Console
 
 from olp_ray.report import METRICS, comparison_table
+from olp_ray.report.tables import Fitted
 
 # two seeds; b is 10 % and 20 % below a: differences -1 and -4 on a mean of 15
 E2E = {"a": [10.0, 20.0], "b": [9.0, 16.0], "c": [30.0, 30.0]}
@@ -25,7 +26,7 @@ def runs(seeds: int) -> pd.DataFrame:
 
 def lines(seeds: int, **options: str) -> list[str]:
     console = Console(width=140, record=True, file=io.StringIO())
-    console.print(comparison_table(runs(seeds), **{"sort_by": "e2e_mean_s", "reference": "a", **options}))
+    console.print(comparison_table(runs(seeds), **{"sort_by": "e2e_mean_s", "reference": "a", **options}).table)
     return [line.strip() for line in console.export_text().splitlines() if line.strip()]
 
 
@@ -55,6 +56,39 @@ def test_a_reference_of_zero_gives_no_percentage() -> None:
 
 
 def test_one_line_per_policy_in_its_natural_width() -> None:
-    width = Console(width=1000).measure(comparison_table(runs(2), sort_by="e2e_mean_s", reference="a")).maximum
+    width = Console(width=1000).measure(comparison_table(runs(2), sort_by="e2e_mean_s", reference="a").table).maximum
     assert width <= 140
     assert "rejected" in " ".join(lines(2))
+
+
+def fitted(width: int | None, **changes: object) -> Fitted:
+    table = runs(2).assign(**changes)
+    return comparison_table(table, sort_by="e2e_mean_s", reference="a", width=width)
+
+
+def test_columns_go_where_there_is_no_room_and_are_named() -> None:
+    narrow, wide = fitted(80), fitted(None)
+    assert not wide.hidden
+    assert Console(width=1000).measure(narrow.table).maximum <= 80
+    shown = [str(column.header).replace("\n", " ") for column in narrow.table.columns]
+    everything = [str(column.header).replace("\n", " ") for column in wide.table.columns]
+    assert sorted([*shown, *narrow.hidden]) == sorted(everything)
+    assert shown[:4] == ["policy", "e2e mean", "vs reference", "TTFT p50/p95/p99 (s)"]
+    assert len(fitted(120).hidden) < len(narrow.hidden)
+
+
+def test_bound_and_regret_stand_beside_the_metric() -> None:
+    # regrets 1 and 2: mean 1.5, t = 12.706, sd .7071 / sqrt 2 = .5
+    table = fitted(None, bound=8.0, regret=lambda frame: frame["seed"] + 1.0).table
+    assert [str(column.header) for column in table.columns][3:5] == ["bound", "regret"]
+    console = Console(width=200, file=io.StringIO(), record=True)
+    console.print(table)
+    assert "1.50 ±6.35" in console.export_text()
+    unserved = fitted(None, bound=8.0, regret=lambda frame: frame["seed"].where(frame["seed"] > 0)).table
+    assert set(unserved.columns[4].cells) == {"-"}
+
+
+def test_decision_times_are_the_last_column() -> None:
+    times = runs(2)[["policy", "seed"]].assign(p99_ms=2.5)
+    table = comparison_table(runs(2), sort_by="e2e_mean_s", reference="a", times=times).table
+    assert list(table.columns[-1].cells) == ["2.50"] * 3

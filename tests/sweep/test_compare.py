@@ -11,6 +11,7 @@ import pytest
 from olp_ray.config.scenario import ScenarioConfig
 from olp_ray.errors import ConfigError
 from olp_ray.report import METRICS
+from olp_ray.sim.records import RequestRow, columns
 from olp_ray.sweep.compare import compare
 
 SCENARIO = ScenarioConfig.model_validate({"requests": 40, "rate": 30.0, "fleet": "1xa100-8b", "seeds": (0, 1)})
@@ -36,6 +37,26 @@ def test_processes_change_nothing(tmp_path: Path) -> None:
     alone = compare(SCENARIO, POLICIES, tmp_path / "a", workers=1)
     together = compare(SCENARIO, POLICIES, tmp_path / "b", workers=2)
     assert together.runs.equals(alone.runs)
+
+
+def test_a_bound_adds_two_columns(tmp_path: Path) -> None:
+    keys = {"mode": "period", "fleet": "1xB4M3000", "rate": 0.02, "requests": 20, "seeds": (0, 1)}
+    scenario = ScenarioConfig.model_validate(keys)
+    result = compare(scenario, ("central_fifo",), tmp_path, workers=1, bound="e2e_mean_s")
+    assert (result.runs["e2e_mean_s"] - result.runs["bound"]).equals(result.runs["regret"])
+    assert (result.runs["regret"] > -1e-9).all()
+    assert result.runs["bound"].nunique() == 2
+
+
+def test_a_second_comparison_replaces_the_first(tmp_path: Path) -> None:
+    compare(SCENARIO, POLICIES, tmp_path, workers=1)
+    result = compare(SCENARIO, ("central_fifo",), tmp_path, workers=1)
+    assert result.replaced == 13
+    assert sorted(path.name for path in (tmp_path / "runs").iterdir()) == ["central_fifo-seed0", "central_fifo-seed1"]
+    assert result.decision_times["calls"].min() > 0
+    assert set(pd.read_parquet(tmp_path / "runs" / "central_fifo-seed0" / "requests.parquet").columns) == set(
+        columns(RequestRow)
+    )  # and none of them of a wall clock
 
 
 def test_unknown_policy_before_anything_is_written(tmp_path: Path) -> None:
