@@ -37,6 +37,7 @@ ARROWS: dict[str, set[str]] = {
 
 CORE_LIBRARIES = {"numpy"}
 CORE_MAY_USE_SCIPY = {"core/hindsight.py", "core/exact_prices.py"}
+CORE_MAY_USE_NUMBA = {"core/kernels/compiler.py"}
 CORE_MUST_NOT_USE = {"asyncio", "concurrent", "logging", "multiprocessing", "os", "pathlib", "random", "socket",
                      "subprocess", "threading", "time"}  # fmt: skip
 
@@ -104,6 +105,7 @@ def test_core_uses_numpy_and_the_standard_library_only() -> None:
         if room_of(entry.file) != "core" or top == "olp_ray":
             continue
         allowed = CORE_LIBRARIES | ({"scipy"} if entry.file in CORE_MAY_USE_SCIPY else set())
+        allowed |= {"numba"} if entry.file in CORE_MAY_USE_NUMBA else set()
         if top in CORE_MUST_NOT_USE or not (top in sys.stdlib_module_names or top in allowed):
             wrong.append(str(entry))
     assert not wrong
@@ -133,3 +135,8 @@ def test_importing_pure_rooms_loads_no_ray() -> None:
 
 def test_importing_the_package_loads_neither_ray_nor_matplotlib() -> None:
     assert not {"ray", "matplotlib"} & loaded_after_importing(["olp_ray"])
+
+
+def test_kernels_are_not_compiled_before_they_are_used() -> None:
+    modules = ["olp_ray.config", "olp_ray.core.policies", "olp_ray.core.router", "olp_ray.cli", "olp_ray.sim"]
+    assert "numba" not in loaded_after_importing(modules)

@@ -1,13 +1,13 @@
 """Global greedy admission: requests in a given order, devices by a given cost, feasibility by the forecast.
 
-The one loop that every policy with a central queue goes through. What the order and the cost are is the policy's
+The one pass that every policy with a central queue goes through. What the order and the cost are is the policy's
 business; whether something fits is the forecast's.
 
 Notation
     symbol   meaning                                              shape     unit
-    J, G     candidates in order of rank, devices
-    c        cost of a candidate on a device                      (G, J)    reward
-    n        planned length of a candidate                        (J,)      steps
+    J, G     waiting requests in queue order, devices
+    c, V     cost and reward of a start on a device               (G, J)    reward
+    n        planned length of a candidate                        (J,)      tokens
     r        steps until a reservation on a device begins         (G,)      steps
 
 Ties between devices: cost, then utilisation, then index rotated by the number of admissions so far.
@@ -15,134 +15,81 @@ Ties between devices: cost, then utilisation, then index rotated by the number o
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
+from olp_ray.core import kernels
 from olp_ray.core.forecast import Forecast
-
-
-@dataclass(frozen=True, slots=True)
-class Crowding:
-    """What an admission makes dearer for those that follow it to the same device, in reward.
-
-    Admitting j adds step_added_s[g, j] to each iteration of g and wait_added_s[g, j] to the prefill queue there; k then
-    loses step_cost[k] and wait_cost[k] for each such second.
-    """
-
-    step_added_s: np.ndarray  # (G, J)
-    wait_added_s: np.ndarray  # (G, J)
-    step_cost: np.ndarray  # (J,)
-    wait_cost: np.ndarray  # (J,)
-
-
-@dataclass(frozen=True, slots=True)
-class Candidates:
-    """Requests in order of rank. index maps back to the queue; allowed says where model, stage and gate permit."""
-
-    index: np.ndarray  # (J,)
-    prompt_tokens: np.ndarray  # (J,)
-    length_tokens: np.ndarray  # (J,)
-    allowed: np.ndarray  # (G, J) bool
-    cost: np.ndarray  # (G, J)
-    load_cost: np.ndarray  # (G, J): added in proportion to the KV share in use
-    may_reserve: np.ndarray  # (J,) bool
-    crowding: Crowding | None = None
+from olp_ray.core.kernels.records import Wanted
 
 
 @dataclass(slots=True)
 class Admission:
-    """What the greedy pass did: placements in order of rank, and the reservations it made (device -> steps)."""
+    """What the greedy passes did: placements in order of rank, and the reservations made."""
 
-    placed: list[tuple[int, int]] = field(default_factory=list)  # (queue index, device index)
-    reserved: dict[int, tuple[int, float]] = field(default_factory=dict)  # device -> (queue index, r)
-    rotation: int = 0
+    placed: list[tuple[int, int]]  # (queue index, device index)
+    rotation: int
+    reserved_by: np.ndarray  # (G,) queue index, -1: none
+    reserved_steps: np.ndarray  # (G,) r, inf: none
+
+    @property
+    def reserved(self) -> dict[int, tuple[int, float]]:
+        """Device index -> (queue index, r)."""
+        held = np.flatnonzero(self.reserved_by >= 0).tolist()
+        return {g: (int(self.reserved_by[g]), float(self.reserved_steps[g])) for g in held}
+
+
+def no_admission(devices: int, rotation: int) -> Admission:
+    """The state before a first pass."""
+    return Admission([], rotation, np.full(devices, -1), np.full(devices, np.inf))
 
 
 def plain_candidates(
-    index: np.ndarray,
-    prompt_tokens: np.ndarray,
-    length_tokens: np.ndarray,
-    allowed: np.ndarray,
-    *,
-    may_reserve: bool = False,
-) -> Candidates:
-    """Candidates that no device is dearer for; all of them, or none, may reserve."""
-    nothing = np.zeros(allowed.shape)
-    return Candidates(index, prompt_tokens, length_tokens, allowed, nothing, nothing, np.full(len(index), may_reserve))
+    prompt_tokens: np.ndarray, length_tokens: np.ndarray, allowed: np.ndarray, *, may_reserve: bool = False
+) -> Wanted:
+    """Requests in queue order that no device is dearer for; all of them, or none, may reserve."""
+    devices, count = allowed.shape
+    nothing, by_device, by_request = np.zeros(allowed.shape), np.zeros(devices), np.zeros(count)
+    return Wanted(
+        np.array(prompt_tokens),
+        length_tokens,
+        allowed,
+        np.full(count, may_reserve),
+        *(nothing, nothing, nothing),
+        *(by_device, by_device, by_device, np.full(devices, np.inf)),
+        *(by_request, by_request, by_request),
+    )
 
 
 def admit_in_order(
     forecast: Forecast,
-    candidates: Candidates,
-    rotation: int,
+    wanted: Wanted,
+    order: np.ndarray,
+    before: Admission,
     *,
     head_of_line: bool = False,
     reservations: int = 0,
 ) -> Admission:
-    """Admit candidates by rank wherever they fit; changes `forecast`.
+    """Admit the requests of `order` (queue indices by rank) wherever they fit; changes `forecast`.
 
     head_of_line stops at the first that fits nowhere. Otherwise it is skipped, and if it may reserve, the device
     where it would fit first is kept for it (EASY backfilling): candidates of lower rank go there only if they are
-    planned to have ended by then. At most `reservations` devices are kept.
+    planned to have ended by then. At most `reservations` devices are kept, beside those of the pass `before`.
     """
-    done = Admission(rotation=rotation)
-    count = len(candidates.index)
-    fits = np.zeros(candidates.allowed.shape, dtype=bool)
-    for g in np.flatnonzero(forecast.takes_more).tolist():
-        fits[g] = _fits(forecast, candidates, g)
-    added_s = np.zeros((2, len(fits)))  # by the admissions of this pass: to iterations, and to the prefill queue
-    position = 0
-    while position < count and forecast.takes_more.any():
-        startable: np.ndarray = np.any(fits[:, position:], axis=0)
-        reserves = len(done.reserved) < reservations and not head_of_line
-        stops = startable | candidates.may_reserve[position:] if reserves else startable
-        offset = 0 if head_of_line else int(stops.argmax())
-        if not stops[offset]:
-            break
-        j = position + offset
-        position = j + 1
-        if startable[offset]:
-            g = _pick_device(forecast, candidates, fits[:, j], j, done.rotation, added_s)
-            forecast.admit(g, candidates.prompt_tokens[j], candidates.length_tokens[j])
-            done.placed.append((int(candidates.index[j]), g))
-            done.rotation += 1
-            if candidates.crowding is not None:
-                added_s[0, g] += candidates.crowding.step_added_s[g, j]
-                added_s[1, g] += candidates.crowding.wait_added_s[g, j]
-            fits[g] = _fits(forecast, candidates, g)
-        else:
-            g = _reserve(forecast, candidates, j, done)
-        if g in done.reserved:
-            fits[g] &= candidates.length_tokens <= max(1.0, done.reserved[g][1])
-    return done
-
-
-def _fits(forecast: Forecast, candidates: Candidates, g: int) -> np.ndarray:
-    return candidates.allowed[g] & forecast.fits(g, candidates.prompt_tokens, candidates.length_tokens)
-
-
-def _pick_device(
-    forecast: Forecast, candidates: Candidates, fits: np.ndarray, j: int, rotation: int, added_s: np.ndarray
-) -> int:
-    cost = candidates.cost[:, j] + candidates.load_cost[:, j] * (forecast.kv_now / forecast.kv_tokens)
-    crowding = candidates.crowding
-    if crowding is not None:
-        cost = cost + crowding.step_cost[j] * added_s[0] + crowding.wait_cost[j] * added_s[1]
-    devices = np.flatnonzero(fits)
-    rotated = (devices - rotation) % len(fits)
-    return int(devices[np.lexsort((rotated, forecast.utilisation[devices], cost[devices]))[0]])
-
-
-def _reserve(forecast: Forecast, candidates: Candidates, j: int, done: Admission) -> int:
-    """Keep the allowed device where candidate j fits first (then the one with less KV in use); -1 if there is none."""
-    devices = [g for g in np.flatnonzero(candidates.allowed[:, j]).tolist() if g not in done.reserved]
-    if not devices:
-        return -1
-    prompt, length = candidates.prompt_tokens[j], candidates.length_tokens[j]
-    waits = [(forecast.earliest_fit(g, prompt, length), forecast.kv_now[g] / forecast.kv_tokens[g], g) for g in devices]
-    steps, _, g = min(waits)
-    if np.isinf(steps):
-        return -1
-    done.reserved[g] = (int(candidates.index[j]), steps)
-    return g
+    free = forecast.slots - forecast.occupied_slots
+    reserved_by, reserved_steps = before.reserved_by.copy(), before.reserved_steps.copy()
+    placed = kernels.planning.fill(
+        forecast.plans(int(min(len(order), max(free.max(initial=0.0), 0.0)))),
+        forecast.level,
+        forecast.ratios,
+        wanted,
+        order,
+        before.rotation,
+        head_of_line,
+        reservations,
+        reserved_by,
+        reserved_steps,
+    )
+    pairs = [(j, g) for j, g in placed.tolist()]
+    return Admission(before.placed + pairs, before.rotation + len(pairs), reserved_by, reserved_steps)

@@ -11,18 +11,19 @@ Notation
 With fewer than MIN_SAMPLES completions everything is the identity: lengths are what was predicted. Afterwards ratios
 are kept per bin of predicted length (BINS bins from BIN_SAMPLES completions on, else one), so that a predictor that is
 wrong in one range is corrected in that range only. Beyond every ratio seen, what remains is taken as exponential with
-mean OVERRUN_SHARE of what has been decoded.
+a mean of a share of what has been decoded.
 """
 
 from __future__ import annotations
 
-import math
 from collections import deque
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
+from olp_ray.core import kernels
+from olp_ray.core.kernels.records import Ratios
 from olp_ray.errors import SnapshotError
 
 WINDOW = 512
@@ -30,7 +31,6 @@ MIN_SAMPLES = 16
 REBUILD_EVERY = 32
 BIN_SAMPLES = 160
 BINS = 4
-OVERRUN_SHARE = 0.15
 SHRINKAGE = 20.0  # weight of the overall ratio against a prompt tercile's own, in requests of mean length
 
 
@@ -47,6 +47,12 @@ class Calibration:
     def is_identity(self) -> bool:
         self._renew()
         return self._identity
+
+    @property
+    def ratios(self) -> Ratios:
+        """Ratios of true to predicted length, as kernels take them."""
+        self._renew()
+        return self._ratios
 
     def add(self, prompt_tokens: float, predicted_tokens: float, output_tokens: float) -> None:
         """Learn one completion."""
@@ -74,18 +80,8 @@ class Calibration:
         The ratio's distribution is conditioned on exceeding what is decoded already; past every ratio seen, the
         remainder is exponential.
         """
-        overrun = -math.log(1.0 - level) * np.maximum(OVERRUN_SHARE * decoded, 1.0)
-        if self.is_identity:
-            left = np.ceil(predicted_tokens) - decoded
-            return np.where(left > 0, np.maximum(left, 1.0), np.ceil(overrun))
-        bins = self._bin(predicted_tokens)
-        start, stop = self._starts[bins], self._starts[bins + 1]
-        ratio = decoded / predicted_tokens
-        below = start + self._count_at_most(ratio, bins)
-        index = below + np.ceil(level * (stop - below)).astype(np.int64) - 1
-        known = stop > below
-        end = np.ceil(predicted_tokens * self._ratios[np.where(known, np.maximum(index, below), 0)])
-        return np.where(known, np.maximum(end - decoded, 1.0), np.ceil(overrun))
+        flat = np.array(decoded, dtype=np.float64).ravel(), np.array(predicted_tokens, dtype=np.float64).ravel()
+        return kernels.planning.remaining_of_all(*flat, level, self.ratios).reshape(np.shape(decoded))
 
     def snapshot(self) -> dict[str, Any]:
         self._renew()
@@ -115,6 +111,7 @@ class Calibration:
     def _set_identity(self) -> None:
         self._identity = True
         self._built = np.empty((0, 3))
+        self._ratios = Ratios(False, np.empty(0), np.zeros(2, dtype=np.int64), np.empty(0), np.empty(0), 1.0)
 
     def _rebuild(self, samples: np.ndarray) -> None:
         self._identity = False
@@ -126,13 +123,13 @@ class Calibration:
         bins = self._bin(predicted)
         order = np.lexsort((ratio, bins))
         counts = np.bincount(bins, minlength=len(self._bin_edges) + 1)
-        self._ratios = ratio[order]
-        self._starts = np.concatenate([[0], np.cumsum(counts)])
-        pieces = np.split(self._ratios, self._starts[1:-1])
+        starts = np.concatenate([[0], np.cumsum(counts)])
+        pieces = np.split(ratio[order], starts[1:-1])
         overall = float(np.median(ratio))
         self._medians = np.array([np.median(piece) if len(piece) else overall for piece in pieces])
-        self._span = float(self._ratios.max()) + 1.0
-        self._lookup = self._ratios + self._span * np.repeat(np.arange(len(counts)), counts)
+        span = float(ratio.max()) + 1.0
+        lookup = ratio[order] + span * np.repeat(np.arange(len(counts)), counts)
+        self._ratios = Ratios(True, self._bin_edges, starts, ratio[order], lookup, span)
         self._build_terciles(prompt, predicted, output)
 
     def _build_terciles(self, prompt: np.ndarray, predicted: np.ndarray, output: np.ndarray) -> None:
@@ -146,9 +143,3 @@ class Calibration:
 
     def _bin(self, predicted_tokens: np.ndarray) -> np.ndarray:
         return np.searchsorted(self._bin_edges, predicted_tokens, side="left")
-
-    def _count_at_most(self, ratio: np.ndarray, bins: np.ndarray) -> np.ndarray:
-        """How many ratios of each entry's bin are <= ratio: one search over bins laid end to end."""
-        clipped = np.minimum(ratio, self._span - 0.5)
-        found = np.searchsorted(self._lookup, clipped + self._span * bins, side="right")
-        return np.clip(found, self._starts[bins], self._starts[bins + 1]) - self._starts[bins]

@@ -19,84 +19,13 @@ from functools import cached_property
 
 import numpy as np
 
+from olp_ray.core import kernels
 from olp_ray.core.calibration import Calibration
+from olp_ray.core.kernels.records import Plans, Ratios
 from olp_ray.core.ledger import Ledger
 
 OCCUPANCY_LEVELS = (0.1, 0.3, 0.5, 0.7, 0.9)  # midpoints of five equal shares of a resident's remaining length
 PREFILL_MARGIN_S = 1e-6  # so that a wake for room in the prefill queue finds it
-
-
-class DevicePlan:
-    """One device: its residents by planned end, and what candidates would add.
-
-    ends (steps) and kv (tokens) are those of the residents, any order; capacity is M less external load.
-    """
-
-    def __init__(self, ends: np.ndarray, kv: np.ndarray, slots: float, capacity: float, block_tokens: int) -> None:
-        order = np.argsort(ends, kind="stable")
-        self._ends, self._kv = ends[order], kv[order]
-        self._slots = slots
-        self._capacity = capacity
-        self._padding = float(block_tokens - 1)
-        self._kv_now = float(kv.sum())
-        self._set_peaks()
-
-    def fits(self, prompt_tokens: np.ndarray, length_tokens: np.ndarray) -> np.ndarray:
-        """Whether each candidate could start now and stay, bool (J,); see `Forecast.fits`."""
-        count = len(self._ends)
-        if count + 1 > self._slots:
-            return np.zeros(len(prompt_tokens), dtype=bool)
-        prompt = prompt_tokens + self._padding
-        length = np.minimum(length_tokens, np.maximum(self._capacity - prompt, 1.0))
-        ending_before = self._ends.searchsorted(length)
-        at_end = self._left[ending_before] + (count + 1 - ending_before) * length
-        most = np.maximum(np.maximum(self._peak[ending_before], at_end), self._kv_now + 1 + count)
-        return most + prompt <= self._capacity
-
-    def admit(self, prompt_tokens: float, length_tokens: float) -> float:
-        """Add a candidate; returns the KV tokens that it takes now."""
-        prompt = prompt_tokens + self._padding
-        at = int(self._ends.searchsorted(length_tokens, side="right"))
-        self._ends = np.concatenate([self._ends[:at], [length_tokens], self._ends[at:]])
-        self._kv = np.concatenate([self._kv[:at], [prompt], self._kv[at:]])
-        self._kv_now += prompt
-        self._set_peaks()
-        return prompt
-
-    def earliest_fit(self, prompt_tokens: float, length_tokens: float) -> float:
-        """Steps until the candidate would fit if nothing else were admitted, at least 1; inf if never.
-
-        A later start makes the candidate smaller at each resident's end, and leaves more of them behind it: each
-        round moves the start to where the limits that it breaks would hold, or to the next end if that comes first.
-        """
-        count, ends = len(self._ends), self._ends
-        prompt = prompt_tokens + self._padding
-        length = min(length_tokens, max(self._capacity - prompt, 1.0))
-        if prompt + 1 > self._capacity or self._slots < 1:
-            return float("inf")
-        usage = self._left[:-1] + (count - np.arange(count)) * ends
-        must_end = max(int(np.ceil(count + 1 - self._slots)), 0)
-        start = max(float(ends[must_end - 1]) if must_end else 1.0, 1.0)
-        while True:
-            alive = int(ends.searchsorted(start, side="right"))
-            stop = int(ends.searchsorted(start + length))
-            fits_from = float((usage[alive:stop] + ends[alive:stop]).max(initial=0.0)) + prompt - self._capacity
-            at_end = self._left[stop] + (count - stop) * (start + length) + length + prompt
-            if at_end > self._capacity:
-                fits_from = max(fits_from, float(ends[stop]) - length + 1)
-            if fits_from <= start:
-                return start
-            start = min(fits_from, float(ends[alive]))
-
-    def _set_peaks(self) -> None:
-        """left[i]: KV tokens now of the residents that end i-th or later, (count + 1,). peak[i]: highest planned peak
-        at one of the first i ends, with the growth of a candidate that started now, (count + 1,)."""
-        count = len(self._ends)
-        self._left = np.zeros(count + 1)
-        self._left[:count] = self._kv[::-1].cumsum()[::-1]
-        self._peak = np.zeros(count + 1)
-        growing = np.arange(count + 1, 1, -1)
-        np.maximum.accumulate(self._left[:count] + growing * self._ends, out=self._peak[1:])
 
 
 class Forecast:
@@ -109,15 +38,14 @@ class Forecast:
     def __init__(
         self, ledger: Ledger, calibration: Calibration, now_s: float, level: float, prefill_ahead_s: float
     ) -> None:
-        self._ledger, self._calibration, self._now_s, self._level = ledger, calibration, now_s, level
+        self._ledger, self._calibration, self._now_s = ledger, calibration, now_s
+        self.level = level
         self.slots = np.where(ledger.draining, 0.0, ledger.slots)
-        self.kv_tokens = ledger.kv_tokens
         self.occupied_slots = ledger.occupied_slots.astype(np.float64)
         self.backlog = ledger.prefill.backlog(now_s)
         self._prefill_rate = ledger.prefill.rate_tokens_per_s
-        finite = np.isfinite(self._prefill_rate)
-        self._backlog_limit = np.where(finite, self._prefill_rate * prefill_ahead_s, np.inf)
-        self._plans: dict[int, DevicePlan] = {}
+        self._backlog_limit = np.where(np.isfinite(self._prefill_rate), self._prefill_rate * prefill_ahead_s, np.inf)
+        self._plans: Plans | None = None
 
     @cached_property
     def kv_now(self) -> np.ndarray:
@@ -137,50 +65,87 @@ class Forecast:
             return float("inf")
         return now_s + float((excess[waiting] / self._prefill_rate[waiting]).min()) + PREFILL_MARGIN_S
 
+    def limit_slots(self, slots: np.ndarray) -> None:
+        """Plan with at most so many slots on each device, (G,)."""
+        np.minimum(self.slots, slots, out=self.slots)
+
     @property
     def utilisation(self) -> np.ndarray:
         """(G,) the fuller of the two resources, as a share; 1 for a device without capacity."""
-        with np.errstate(divide="ignore", invalid="ignore"):
-            used = np.maximum(self.occupied_slots / self.slots, self.kv_now / self.kv_tokens)
-        return np.where((self.slots > 0) & (self.kv_tokens > 0), used, 1.0)
+        slots, kv_tokens = self.slots, self._ledger.kv_tokens
+        usable = (slots > 0) & (kv_tokens > 0)
+        used = np.maximum(
+            self.occupied_slots / np.where(usable, slots, 1.0), self.kv_now / np.where(usable, kv_tokens, 1.0)
+        )
+        return np.where(usable, used, 1.0)
 
     def fits(self, g: int, prompt_tokens: np.ndarray, length_tokens: np.ndarray) -> np.ndarray:
-        """Whether each candidate could start on device g now and stay, bool (J,).
+        """Whether each candidate could start on device g now and stay, bool (n,).
 
         The device takes more; the engine's own check holds now (KV now + s + 1 + b <= M); and no planned peak during
         the candidate's life exceeds M. A prediction too long for the empty device is cut to what fits there, so that a
         wrong prediction can not block a request forever.
         """
-        if not (self.slots[g] - self.occupied_slots[g] >= 1 and self.backlog[g] <= self._backlog_limit[g]):
-            return np.zeros(len(prompt_tokens), dtype=bool)
-        return self._plan(g).fits(prompt_tokens, length_tokens)
+        return kernels.planning.fits_of_all(
+            self.plans(0), g, np.array(prompt_tokens), np.array(length_tokens), self.level, self._calibration.ratios
+        )
 
     def admit(self, g: int, prompt_tokens: float, length_tokens: float) -> None:
         """Add a candidate to device g's plan."""
-        self.kv_now[g] += self._plan(g).admit(prompt_tokens, length_tokens)
-        self.occupied_slots[g] += 1
-        self.backlog[g] += prompt_tokens
+        plans = self.plans(1)
+        kernels.planning.plan(plans, g, self.level, self._calibration.ratios)
+        kernels.planning.admit(plans, g, prompt_tokens, length_tokens)
 
     def earliest_fit(self, g: int, prompt_tokens: float, length_tokens: float) -> float:
         """Steps until the candidate would fit on device g if nothing else were admitted; inf if never."""
-        return self._plan(g).earliest_fit(prompt_tokens, length_tokens)
+        plans = self.plans(0)
+        kernels.planning.plan(plans, g, self.level, self._calibration.ratios)
+        return kernels.planning.earliest_fit(plans, g, prompt_tokens, length_tokens)
 
-    def _plan(self, g: int) -> DevicePlan:
-        """The plan of device g, made when it is first asked for: most devices are full at most times."""
-        plan = self._plans.get(g)
-        if plan is None:
-            ledger = self._ledger
-            decoded = ledger.decoded_on(g, self._now_s)
-            count = len(decoded)
-            ends = self._calibration.remaining(decoded, ledger.predicted_tokens[g, :count], self._level)
-            plan = self._plans[g] = DevicePlan(
-                ends,
-                ledger.prompt_tokens[g, :count] + decoded,
-                float(self.slots[g] - ledger.external_slots[g]),
-                float(self.kv_tokens[g] - ledger.external_kv_tokens[g]),
-                ledger.devices[g].block_tokens,
-            )
-        return plan
+    @property
+    def ratios(self) -> Ratios:
+        """What lengths are planned by."""
+        return self._calibration.ratios
+
+    def plans(self, admissions: int) -> Plans:
+        """The plan as arrays, with room for so many more on each device."""
+        if self._plans is None:
+            self._plans = self._begin()
+        held = self._plans
+        width = int(np.maximum(held.planned, held.residents).max(initial=0)) + admissions
+        if width > held.ends.shape[1]:
+            wider = np.empty((2, len(self.slots), width))
+            wider[:, :, : held.ends.shape[1]] = held.ends, held.held
+            totals = np.empty((2, len(self.slots), width + 1))
+            totals[:, :, : held.left.shape[1]] = held.left, held.peak
+            self._plans = held._replace(ends=wider[0], held=wider[1], left=totals[0], peak=totals[1])
+        return self._plans
+
+    def _begin(self) -> Plans:
+        """Nothing planned yet: most devices are full at most times, and are never asked for."""
+        ledger = self._ledger
+        decoded = ledger.decoded_now(self._now_s)
+        nothing = np.empty((len(self.slots), 0))
+        return Plans(
+            self.slots,
+            ledger.kv_tokens,
+            ledger.external_slots,
+            ledger.external_kv_tokens,
+            np.array([device.block_tokens - 1.0 for device in ledger.devices]),
+            self._backlog_limit,
+            ledger.count,
+            decoded,
+            ledger.predicted_tokens.copy(),
+            ledger.prompt_tokens + decoded,
+            self.occupied_slots,
+            self.kv_now,
+            self.backlog,
+            np.full(len(self.slots), -1),
+            nothing,
+            nothing,
+            np.empty((len(self.slots), 1)),
+            np.empty((len(self.slots), 1)),
+        )
 
 
 def expected_occupancy(

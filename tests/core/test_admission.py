@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from olp_ray.core.admission import Candidates, admit_in_order, plain_candidates
+from olp_ray.core.admission import admit_in_order, no_admission, plain_candidates
 from olp_ray.core.calibration import Calibration
 from olp_ray.core.forecast import Forecast
 from olp_ray.core.ledger import Ledger
@@ -43,13 +43,14 @@ class Plan:
         return max(len(self.held) / self.slots, self.load)
 
 
-def plain_greedy(plans, jobs, allowed, cost, load_cost, may_reserve, rotation, head_of_line, reservations):
+def plain_greedy(plans, jobs, order, allowed, cost, load_cost, may_reserve, rotation, head_of_line, reservations):
     placed, reserved = [], {}
-    for j, (prompt, steps) in enumerate(jobs):
+    for j in order:
+        prompt, steps = jobs[j]
         fitting = [
             g
             for g, plan in enumerate(plans)
-            if allowed[g, j] and plan.takes(prompt, steps) and (g not in reserved or steps <= max(1, reserved[g]))
+            if allowed[g, j] and plan.takes(prompt, steps) and (g not in reserved or steps <= max(1, reserved[g][1]))
         ]
         if fitting:
             rank = {
@@ -69,7 +70,7 @@ def plain_greedy(plans, jobs, allowed, cost, load_cost, may_reserve, rotation, h
                 if allowed[g, j] and g not in reserved
             ]
             if waits and min(waits)[0] < np.inf:
-                reserved[min(waits)[2]] = min(waits)[0]
+                reserved[min(waits)[2]] = (j, min(waits)[0])
     return placed, reserved
 
 
@@ -101,26 +102,32 @@ def test_the_pass_agrees_with_one_pair_at_a_time(fleet, jobs, seed, head_of_line
     plans = [Plan(slots, kv_tokens, list(held[:slots])) for slots, kv_tokens, held in fleet]
     shape = (len(plans), len(jobs))
     allowed = rng.random(shape) < 0.8
-    cost, load_cost = rng.integers(0, 3, shape).astype(float), rng.integers(0, 2, shape).astype(float)
+    cost, value = rng.integers(0, 3, shape).astype(float), rng.integers(0, 3, shape).astype(float)
+    load_price, life_s = rng.integers(0, 2, len(plans)).astype(float), rng.integers(0, 2, shape).astype(float)
     may_reserve = rng.random(len(jobs)) < 0.7
-    prompts, steps = np.array(jobs, dtype=float).T
-    candidates = Candidates(np.arange(len(jobs)) + 100, prompts, steps, allowed, cost, load_cost, may_reserve)
+    order = rng.permutation(len(jobs))
+    prompts, steps = (column.copy() for column in np.array(jobs, dtype=float).T)
+    wanted = plain_candidates(prompts, steps, allowed)._replace(
+        cost=cost, value=value, load_price=load_price, life_s=life_s, may_reserve=may_reserve
+    )
     options = {"head_of_line": head_of_line, "reservations": reservations}
-    done = admit_in_order(forecast_of(plans), candidates, rotation, **options)
-    placed, reserved = plain_greedy(plans, jobs, allowed, cost, load_cost, may_reserve, rotation, **options)
-    assert done.placed == [(j + 100, g) for j, g in placed]
+    done = admit_in_order(forecast_of(plans), wanted, order, no_admission(len(plans), rotation), **options)
+    load_cost = load_price[:, None] * life_s
+    placed, reserved = plain_greedy(
+        plans, jobs, order, allowed, cost - value, load_cost, may_reserve, rotation, **options
+    )
+    assert done.placed == placed
     assert done.rotation == rotation + len(placed)
     if any(len(plan.held) < plan.slots for plan in plans):  # once all are full, the pass ends without looking further
-        assert {g: wait for g, (_, wait) in done.reserved.items()} == reserved
+        assert done.reserved == reserved
 
 
 @pytest.mark.parametrize("rotation", range(3))
 def test_ties_go_round(rotation):
     plans = [Plan(9, 1000, []) for _ in range(3)]
     six = np.full(6, 5.0)
-    done = admit_in_order(
-        forecast_of(plans), plain_candidates(np.arange(6), six, six, np.ones((3, 6), dtype=bool)), rotation
-    )
+    wanted = plain_candidates(six, six, np.ones((3, 6), dtype=bool))
+    done = admit_in_order(forecast_of(plans), wanted, np.arange(6), no_admission(3, rotation))
     first = [(rotation + k) % 3 for k in range(3)]
     assert [g for _, g in done.placed] == first * 2
 
@@ -130,7 +137,7 @@ def test_a_reserved_device_takes_only_what_ends_in_time(steps, starts):
     """The first candidate needs the whole device, free in 20 steps; the second would fit beside its resident now."""
     plans = [Plan(4, 100, [(30, 20)])]
     prompts, lengths = np.array([85.0, 5.0]), np.array([10.0, steps])
-    candidates = plain_candidates(np.arange(2), prompts, lengths, np.ones((1, 2), dtype=bool), may_reserve=True)
-    done = admit_in_order(forecast_of(plans), candidates, 0, reservations=1)
+    wanted = plain_candidates(prompts, lengths, np.ones((1, 2), dtype=bool), may_reserve=True)
+    done = admit_in_order(forecast_of(plans), wanted, np.arange(2), no_admission(1, 0), reservations=1)
     assert done.reserved == {0: (0, 20.0)}
     assert done.placed == [(1, 0)] * starts

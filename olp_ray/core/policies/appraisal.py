@@ -33,10 +33,10 @@ class Appraisal:
 
     terms: Terms
     length_tokens: np.ndarray  # (J,) calibrated median, for feasibility
-    first_token_s: np.ndarray  # (J, G) F
-    life_s: np.ndarray  # (J, G) L
+    prompt_tokens: np.ndarray  # (J,)
+    life_s: np.ndarray  # (G, J) L
     mean_life_s: np.ndarray  # (J,) over devices
-    value: np.ndarray  # (J, G) V
+    value: np.ndarray  # (G, J) V
     cost: np.ndarray  # (G, J) c
     volume: np.ndarray  # (J,) what a life takes of a mean device, by scarcity
     lost: np.ndarray  # (J,) A on the device where it is largest
@@ -82,10 +82,10 @@ def appraise(
     return Appraisal(
         terms,
         view.calibration.median_length(queue.predicted_output_tokens),
-        first_s,
-        life_s,
+        prompt.copy(),
+        np.ascontiguousarray(life_s.T),
         mean_life_s,
-        value,
+        np.ascontiguousarray(np.broadcast_to(value, life_s.shape).T),
         cost,
         volume,
         lost,

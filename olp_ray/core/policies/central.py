@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from olp_ray.core.admission import Admission, admit_in_order, plain_candidates
+from olp_ray.core.admission import Admission, admit_in_order, no_admission, plain_candidates
 from olp_ray.core.forecast import Forecast
 from olp_ray.core.policies.base import NOTHING, PolicyStep, View
 from olp_ray.core.policies.outlook import NextDecision, Outlook, look_ahead
@@ -63,13 +63,13 @@ class CentralQueue:
 
     def _admit(self, view: View, forecast: Forecast, order: np.ndarray) -> Admission:
         queue = view.waiting
-        length = view.calibration.median_length(queue.predicted_output_tokens[order])
-        allowed = view.may_run()[:, order]
-        candidates = plain_candidates(order, queue.prompt_tokens[order], length, allowed, may_reserve=self.reserves)
+        length = view.calibration.median_length(queue.predicted_output_tokens)
+        wanted = plain_candidates(queue.prompt_tokens, length, view.may_run(), may_reserve=self.reserves)
         return admit_in_order(
             forecast,
-            candidates,
-            self._rotation,
+            wanted,
+            order,
+            no_admission(len(view.ledger.devices), self._rotation),
             head_of_line=self.head_of_line,
             reservations=max(1, round(len(view.ledger.devices) / 2)),
         )

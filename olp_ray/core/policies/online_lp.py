@@ -15,10 +15,11 @@ from typing import Any
 
 import numpy as np
 
-from olp_ray.core.admission import Admission, Candidates, Crowding, admit_in_order
+from olp_ray.core.admission import Admission, admit_in_order, no_admission
 from olp_ray.core.fairness import TenantShares
 from olp_ray.core.forecast import Forecast
 from olp_ray.core.history import PREDICTED, PROMPT, ArrivalHistory
+from olp_ray.core.kernels.records import Wanted
 from olp_ray.core.policies.appraisal import Appraisal, appraise, resource_shares
 from olp_ray.core.policies.base import PolicyStep, View
 from olp_ray.core.policies.central import check_version
@@ -104,11 +105,10 @@ class OnlineLP:
         kv_free = self._prices.tables.copy()
         kv_free[:, [KV_PRICE, KV_INTEGRAL, TIMED_KV_INTEGRAL]] = 0.0
         uncached = (view.waiting.prompt_tokens[:, None] - view.cached_tokens()).T
-        step_s = found.life_s.T / found.terms.output_tokens
-        slot_price = cost_from_now(kv_free, self._settings.bucket_s, uncached, found.life_s.T, step_s)
-        reward = np.broadcast_to(found.value, found.life_s.shape)
+        step_s = found.life_s / found.terms.output_tokens
+        slot_price = cost_from_now(kv_free, self._settings.bucket_s, uncached, found.life_s, step_s)
         level = np.where(np.isnan(found.key), np.nan, self._levels(found))
-        return Worth(reward, slot_price, found.cost - slot_price, found.lost, found.key, level)
+        return Worth(found.value.T, slot_price, found.cost - slot_price, found.lost, found.key, level)
 
     def outlook(self, view: View, now_s: float) -> Outlook:
         """The decision of `step` at the prices in force, on a copy of the plans."""
@@ -195,15 +195,18 @@ class OnlineLP:
         factor = self._gate_factor(found)
         allowed = view.may_run()
         idle = forecast.utilisation < settings.guard
-        margin = found.value.T - factor * found.cost
+        margin = found.value - factor * found.cost
         qualified = first | (margin.max(axis=0) > 0)
         gated = allowed & (qualified if idle.any() else (margin > 0) | first)
-        candidates = self._candidates(view, found, order[qualified[order]], gated, reserve=True)
-        done = admit_in_order(forecast, candidates, self._rotation, reservations=self._reservations(view, found))
+        wanted = self._wanted(view, found, gated)
+        before = no_admission(len(allowed), self._rotation)
+        reservations = self._reservations(view, found)
+        done = admit_in_order(forecast, wanted, order[qualified[order]], before, reservations=reservations)
         if idle.any() and not qualified[order].all():
             rest = self._by_margin_per_price(found, order[~qualified[order]])
             below = (forecast.utilisation < settings.guard)[:, None] & allowed
-            self._fill_idle(view, forecast, found, rest, below, done)
+            forecast.limit_slots(np.ceil(settings.guard * view.ledger.slots))
+            done = admit_in_order(forecast, wanted._replace(allowed=below), rest, done)
             order = np.concatenate([order[qualified[order]], rest])
             gated[:, rest] = (idle[:, None] & allowed)[:, rest]
         return _Pass(done, order, gated)
@@ -217,60 +220,28 @@ class OnlineLP:
 
     def _by_margin_per_price(self, found: Appraisal, rest: np.ndarray) -> np.ndarray:
         cost = found.cost.min(axis=0)[rest]
-        ratio = (found.value.max(axis=1)[rest] - cost) / np.maximum(cost, np.finfo(float).tiny)
+        ratio = (found.value.max(axis=0)[rest] - cost) / np.maximum(cost, np.finfo(float).tiny)
         return rest[np.lexsort((rest, -ratio))]
 
-    def _fill_idle(
-        self,
-        view: View,
-        forecast: Forecast,
-        found: Appraisal,
-        rest: np.ndarray,
-        below: np.ndarray,
-        done: Admission,
-    ) -> None:
-        """Let requests that the gate refuses use devices below the guard, up to it, in the order of `rest`."""
-        below = below.copy()
-        for g, (_, steps) in done.reserved.items():
-            below[g] &= found.length_tokens <= max(1.0, steps)
-        forecast.slots = np.minimum(forecast.slots, np.ceil(self._settings.guard * view.ledger.slots))
-        candidates = self._candidates(view, found, rest, below, reserve=False)
-        more = admit_in_order(forecast, candidates, done.rotation)
-        done.placed.extend(more.placed)
-        done.rotation = more.rotation
-
-    def _candidates(
-        self, view: View, found: Appraisal, order: np.ndarray, allowed: np.ndarray, reserve: bool
-    ) -> Candidates:
-        load = self._settings.load_weight * self._prices.base_price / np.maximum(view.ledger.slots, 1.0)
-        return Candidates(
-            order,
-            view.waiting.prompt_tokens[order],
-            found.length_tokens[order],
-            allowed[:, order],
-            (found.cost - found.value.T)[:, order],
-            load[:, None] * found.life_s.T[:, order],
-            np.full(len(order), reserve),
-            self._crowding(view, found, order),
-        )
-
-    def _crowding(self, view: View, found: Appraisal, order: np.ndarray) -> Crowding | None:
-        """None where no iteration takes longer for what is in it, as in the paper's model."""
-        ledger, prompt = view.ledger, view.waiting.prompt_tokens[order]
-        rate = ledger.prefill.rate_tokens_per_s
-        model = ledger.mean_iteration
-        if np.isinf(rate).all() and not (model.per_sequence_s or model.per_kv_token_s):
-            return None
-        output, weight = found.terms.output_tokens[order], found.terms.weight[order]
+    def _wanted(self, view: View, found: Appraisal, allowed: np.ndarray) -> Wanted:
+        ledger, objective = view.ledger, self._objective
+        output, weight = found.terms.output_tokens, found.terms.weight
         models = [device.iteration for device in ledger.devices]
-        per_sequence_s = np.array([model.per_sequence_s for model in models])[:, None]
-        per_kv_token_s = np.array([model.per_kv_token_s for model in models])[:, None]
-        objective = self._objective
-        return Crowding(
-            per_sequence_s + per_kv_token_s * (prompt + output / 2),
-            prompt / rate[:, None],
-            objective.e2e * weight * output,
-            (objective.e2e + objective.ttft) * weight,
+        return Wanted(
+            prompt_tokens=found.prompt_tokens,
+            length_tokens=found.length_tokens,
+            allowed=allowed,
+            may_reserve=np.ones(len(output), dtype=bool),
+            cost=found.cost,
+            value=found.value,
+            life_s=found.life_s,
+            load_price=self._settings.load_weight * self._prices.base_price / np.maximum(ledger.slots, 1.0),
+            per_sequence_s=np.array([model.per_sequence_s for model in models]),
+            per_kv_token_s=np.array([model.per_kv_token_s for model in models]),
+            prefill_tokens_per_s=ledger.prefill.rate_tokens_per_s,
+            mean_kv_tokens=found.prompt_tokens + output / 2,
+            step_cost=objective.e2e * weight * output,
+            wait_cost=(objective.e2e + objective.ttft) * weight,
         )
 
     def _rank(self, found: Appraisal, first: np.ndarray) -> np.ndarray:

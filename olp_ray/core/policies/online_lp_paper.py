@@ -27,7 +27,7 @@ from typing import Any
 
 import numpy as np
 
-from olp_ray.core.admission import Admission, admit_in_order, plain_candidates
+from olp_ray.core.admission import Admission, admit_in_order, no_admission, plain_candidates
 from olp_ray.core.calibration import Calibration
 from olp_ray.core.forecast import Forecast, expected_occupancy
 from olp_ray.core.history import ArrivalHistory
@@ -284,8 +284,9 @@ class OnlineLPPaper:
         queue = view.waiting
         index = np.arange(len(queue))
         lengths = np.ceil(queue.predicted_output_tokens)
-        candidates = plain_candidates(index, queue.prompt_tokens, lengths, view.may_run())
-        return admit_in_order(forecast, candidates, self._rotation, head_of_line=True)
+        wanted = plain_candidates(queue.prompt_tokens, lengths, view.may_run())
+        before = no_admission(len(view.ledger.devices), self._rotation)
+        return admit_in_order(forecast, wanted, index, before, head_of_line=True)
 
     def _shed(self, view: View, now_s: float) -> np.ndarray:
         """Whether each waiting request is rejected, bool (J,)."""

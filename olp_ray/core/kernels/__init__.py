@@ -1,0 +1,24 @@
+"""Inner loops of the core over plain arrays, compiled by numba: each is the one implementation of its rule.
+
+Numbers only: no requests, no devices, no state that outlives a call. Arguments are C-contiguous writable arrays of
+float64, int64 and bool, one type per argument, so that each kernel is compiled once. Kernels that call each other live
+in one file, because the compiled code on disk is renewed when its own file changes, not when another does.
+
+A submodule, and numba with it, is imported when first used: `kernels.planning.fits(...)`.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from olp_ray.core.kernels import planning
+
+__all__ = ["planning"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return importlib.import_module(f"{__name__}.{name}")

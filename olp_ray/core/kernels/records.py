@@ -1,0 +1,74 @@
+"""What kernels are called with: named groups of arrays. No kernel lives here.
+
+Notation
+    symbol   meaning
+    G, R     devices, columns for the residents of a device
+    W        columns for residents and what may be admitted
+    J        waiting requests
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+
+class Ratios(NamedTuple):
+    """Ratios of true to predicted length by bin of predicted length, as `core.calibration` keeps them."""
+
+    known: bool  # else lengths are what was predicted
+    bin_edges: np.ndarray
+    starts: np.ndarray  # int64: first ratio of each bin, and the end
+    ratios: np.ndarray  # sorted within each bin
+    lookup: np.ndarray  # the same, each bin moved up by `span`, so that all are in one order
+    span: float
+
+
+class Plans(NamedTuple):
+    """Devices, their residents as the ledger knows them, and the plan that admissions change.
+
+    planned is -1 for a device that is not planned yet. ends and held are by planned end.
+    """
+
+    slots: np.ndarray  # (G,)
+    kv_tokens: np.ndarray  # (G,)
+    external_slots: np.ndarray  # (G,)
+    external_kv_tokens: np.ndarray  # (G,)
+    padding: np.ndarray  # (G,) KV tokens that block rounding may add to a request
+    backlog_limit: np.ndarray  # (G,) tokens
+    residents: np.ndarray  # int64 (G,)
+    decoded: np.ndarray  # (G, R)
+    predicted: np.ndarray  # (G, R)
+    kv: np.ndarray  # (G, R)
+    occupied: np.ndarray  # (G,) slots
+    kv_now: np.ndarray  # (G,) tokens
+    backlog: np.ndarray  # (G,) prompt tokens not prefilled yet
+    planned: np.ndarray  # int64 (G,)
+    ends: np.ndarray  # (G, W) r
+    held: np.ndarray  # (G, W) KV tokens now
+    left: np.ndarray  # (G, W + 1) KV tokens now of the residents that end i-th or later
+    peak: np.ndarray  # (G, W + 1) highest planned peak at one of the first i ends, with a candidate's growth
+
+
+class Wanted(NamedTuple):
+    """Waiting requests in queue order, and what each is worth and costs where.
+
+    An admission takes a share of its device's KV tokens, adds to each iteration there, and to the prefill queue: what
+    follows it loses load_price * life_s for all KV tokens, step_cost and wait_cost for each such second.
+    """
+
+    prompt_tokens: np.ndarray  # (J,)
+    length_tokens: np.ndarray  # (J,)
+    allowed: np.ndarray  # (G, J) bool: model, stage and gate permit it
+    may_reserve: np.ndarray  # (J,) bool
+    cost: np.ndarray  # (G, J) reward
+    value: np.ndarray  # (G, J) reward
+    life_s: np.ndarray  # (G, J)
+    load_price: np.ndarray  # (G,) reward/s
+    per_sequence_s: np.ndarray  # (G,)
+    per_kv_token_s: np.ndarray  # (G,)
+    prefill_tokens_per_s: np.ndarray  # (G,)
+    mean_kv_tokens: np.ndarray  # (J,) held over a life
+    step_cost: np.ndarray  # (J,) reward/s
+    wait_cost: np.ndarray  # (J,) reward/s
