@@ -23,7 +23,7 @@ _TIMEOUT_S = 10.0
 @click.option("--url", default="http://127.0.0.1:8000", show_default=True, help="The endpoint.")
 @click.option("--json", "as_json", is_flag=True, help="Print the records as they are.")
 def explain(request_id: str | None, url: str, as_json: bool) -> None:
-    """Ask a running endpoint why requests wait: all of them, or one by its x-request-id.
+    """Ask a running endpoint why requests wait: the first hundred, or one by its x-request-id.
 
     \b
     Examples:

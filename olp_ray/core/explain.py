@@ -21,10 +21,16 @@ _SEVERITY = {reason: k for k, reason in enumerate(REASONS)}
 _CLOSED = frozenset({WaitReason.NOT_ELIGIBLE, WaitReason.DEVICE_DRAINING})
 
 
-def explain(view: View, policy: Policy, now_s: float, request_id: str | None = None) -> tuple[Explanation, ...]:
-    """Every request that waits, in queue order, then every one on a device; or the stages of one id, if known."""
-    waiting = [j for j, entry in enumerate(view.waiting) if request_id in (None, entry.request.id)]
+def explain(
+    view: View, policy: Policy, now_s: float, request_id: str | None = None, most: int | None = None
+) -> tuple[Explanation, ...]:
+    """Every request that waits, in queue order, then every one on a device; or the stages of one id, if known.
+
+    most bounds how many are answered, since each costs a look at every device.
+    """
+    waiting = [j for j, entry in enumerate(view.waiting) if request_id in (None, entry.request.id)][:most]
     held = [(key, request) for key, request in view.ledger if request_id in (None, request.id)]
+    held = held[: None if most is None else most - len(waiting)]
     return (*_waiting(view, policy, now_s, waiting), *_on_devices(view, policy, now_s, held))
 
 

@@ -134,12 +134,12 @@ class Router:
             tuple(faults),
         )
 
-    def explain(self, now_s: float, request_id: str | None = None) -> tuple[Explanation, ...]:
+    def explain(self, now_s: float, request_id: str | None = None, most: int | None = None) -> tuple[Explanation, ...]:
         """What each request is worth and costs where, why it waits and for how long; or only the stages of one id.
 
-        Requests that wait come first, in order of arrival, then those on devices. Nothing changes.
+        Requests that wait come first, in order of arrival, then those on devices; at most `most`. Nothing changes.
         """
-        return explain(self._view(), self.policy, now_s, request_id)
+        return explain(self._view(), self.policy, now_s, request_id, most)
 
     def where(self, key: RequestKey) -> AssignmentKey | None:
         """The assignment that the request holds now, or None when it waits or is not known."""

@@ -148,9 +148,9 @@ class Coordinator:
         """All values of this process, as plain data."""
         return observe(self._running(), self._core, self._pricer)
 
-    async def explain(self, request_id: str | None = None) -> tuple[Explanation, ...]:
+    async def explain(self, request_id: str | None = None, most: int | None = None) -> tuple[Explanation, ...]:
         """What `Router.explain` says now of every request, or of one; nothing for an id that is not known."""
-        return self._core.explain(self._clock(), request_id)
+        return self._core.explain(self._clock(), request_id, most)
 
     async def shard_process_ids(self) -> list[int]:
         """Process ids of the price shards, in order."""

@@ -22,6 +22,7 @@ from olp_ray.serve import openai_api as api
 from olp_ray.serve.dispatch import Dispatcher, Ticket
 from olp_ray.serve.lengths import OutputLengths
 
+_MOST_EXPLAINED = 100  # in one answer: each costs the coordinator a look at every device
 _ASK_TIMEOUT_S = 2.0  # health and metrics do not wait longer for the coordinator
 
 
@@ -64,17 +65,23 @@ class OpenAIService:
         return PlainTextResponse(render(sets), media_type="text/plain; version=0.0.4")
 
     async def explain(self, name: str | None) -> Response:
-        """What the router says of every request, or of the one with this x-request-id; 404 when it is not here."""
+        """What the router says of the first requests, or of the one with this x-request-id; 404 when it is not here."""
         names = self._dispatcher.names
+        ids = [request_id for request_id, known in names.items() if known == name]
+        if name is not None and not ids:
+            return _error(api.unknown_request(name))
         try:
-            found = await asyncio.wait_for(self._coordinator.explain.remote(), _ASK_TIMEOUT_S)
+            asked = [self._coordinator.explain.remote(request_id) for request_id in ids]
+            if name is None:
+                asked = [self._coordinator.explain.remote(None, _MOST_EXPLAINED)]
+            found = [one for part in await asyncio.wait_for(asyncio.gather(*asked), _ASK_TIMEOUT_S) for one in part]
         except (TimeoutError, ray.exceptions.RayError) as error:
             return _error(api.unavailable(f"the coordinator does not answer: {type(error).__name__}", "router_gone"))
-        renamed = [dataclasses.asdict(one) | {"request_id": names.get(one.request_id, one.request_id)} for one in found]
-        chosen = [one for one in renamed if name in (None, one["request_id"])]
-        if name is not None and not chosen:
+        if name is not None and not found:
             return _error(api.unknown_request(name))
-        return JSONResponse(chosen)
+        return JSONResponse(
+            [dataclasses.asdict(one) | {"request_id": names.get(one.request_id, one.request_id)} for one in found]
+        )
 
     async def answer(self, http: HttpRequest, route: str, parse: Callable[[bytes], api.Call]) -> Response:
         """Answer a completion call, whole or as server-sent events."""

@@ -235,6 +235,13 @@ def left_waiting(router):
     ]
 
 
+@many
+@given(case=cases(), most=st.integers(0, 12))
+def test_a_bound_keeps_the_first(case, most, make_settings, limits):
+    router = case.router(make_settings, limits)
+    assert router.explain(NOW_S, most=most) == router.explain(NOW_S)[:most]
+
+
 def one(router, request_id):
     (answer,) = router.explain(NOW_S, request_id)
     return answer
