@@ -40,6 +40,7 @@ class Outcome:
     """What happened. longest_gap_s is the longest time without an assignment while requests waited."""
 
     submitted: int = 0
+    assigned: int = 0
     finished: int = 0
     finished_twice: int = 0
     faults: Counter[str] = field(default_factory=Counter)
@@ -109,6 +110,7 @@ class Load:
         now_s = time.monotonic()
         self.outcome.longest_gap_s = max(self.outcome.longest_gap_s, now_s - self._last_assign_s)
         self._last_assign_s = now_s
+        self.outcome.assigned += 1
         self.running[key.request_id] = answer
         self.reporter.report(Started(key))
         delay_s = self._rng.exponential(SERVICE_S)

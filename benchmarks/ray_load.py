@@ -14,6 +14,8 @@ from __future__ import annotations
 import asyncio
 import os
 import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 from uuid import uuid4
@@ -54,19 +56,19 @@ class Load:
         self.line = IngressLine(coordinator, f"load-{uuid4().hex[:4]}", self._answer, Report)
         self.reporter = Reporter(coordinator)
         self._ending: list[tuple[float, AssignmentKey]] = []
-        self._prefix = uuid4().hex[:6]
-        self._number = 0
         self.assigned_in_time = 0
 
     async def run(self, rate: float, seconds: float, seed: int) -> None:
         """Offer `rate` requests per second for `seconds`."""
         rng = np.random.default_rng(seed)
+        self.latency_s = []
+        number, prefix = 0, uuid4().hex[:6]
         began = time.perf_counter()
         until = began + seconds
         while (now := time.perf_counter()) < until:
-            for _ in range(int((now - began) * rate) - self._number):
-                self._number += 1
-                name = f"{self._prefix}-{self._number}"
+            for _ in range(int((now - began) * rate) - number):
+                number += 1
+                name = f"{prefix}-{number}"
                 request = Request(name, 0.0, int(rng.integers(4, 24)), float(rng.uniform(5, 300)))
                 self.sent_s[name] = now
                 self.line.submit(Submission(request, 0.0))
@@ -107,34 +109,42 @@ def memory_mb(pid: int) -> float:
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
 
 
-async def measure(coordinator: Any, rate: float, seconds: float, seed: int) -> Measured:
+async def measure(coordinator: Any, load: Load, rate: float, seconds: float, seed: int) -> Measured:
     """One rate on a coordinator that is warm."""
     pid = (await coordinator.status.remote())["process_id"]
-    load = Load(coordinator)
-    carriers = [asyncio.ensure_future(load.line.run()), asyncio.ensure_future(load.reporter.run())]
     before, ours, began = cpu_s(pid), time.process_time(), time.perf_counter()
     await load.run(rate, seconds, seed)
     took = time.perf_counter() - began
-    for carrier in carriers:
-        carrier.cancel()
     await coordinator.check_invariants.remote()
     p50, p99 = np.percentile(load.latency_s, [50, 99]) * 1e3
     cpu, load_cpu = (cpu_s(pid) - before) / took, (time.process_time() - ours) / took
     return Measured(rate, load.assigned_in_time / seconds, p50, p99, cpu, load_cpu, memory_mb(pid))
 
 
+@asynccontextmanager
+async def loading(coordinator: Any) -> AsyncIterator[Load]:
+    """A load whose lines to the coordinator are open."""
+    load = Load(coordinator)
+    carriers = [asyncio.ensure_future(load.line.run()), asyncio.ensure_future(load.reporter.run())]
+    yield load
+    for carrier in carriers:
+        carrier.cancel()
+
+
 async def measure_all(coordinator: Any, rates: list[float], seconds: float) -> list[Measured]:
-    await measure(coordinator, min(rates), 2.0, 0)  # warm-up
-    return [await measure(coordinator, rate, seconds, seed) for seed, rate in enumerate(rates, 1)]
+    async with loading(coordinator) as load:
+        await measure(coordinator, load, min(rates), 2.0, 0)  # warm-up
+        return [await measure(coordinator, load, rate, seconds, seed) for seed, rate in enumerate(rates, 1)]
 
 
 async def soak(coordinator: Any, rate: float, minutes: int) -> list[Measured]:
     """One measurement per minute: memory should stay flat."""
     found = []
-    for minute in range(1, minutes + 1):
-        found.append(await measure(coordinator, rate, 60.0, minute))
-        now = found[-1]
-        click.echo(f"minute {minute}: {now.assigned:.0f}/s, p99 {now.p99_ms:.1f} ms, memory {now.memory_mb:.1f} MB")
+    async with loading(coordinator) as load:
+        for minute in range(1, minutes + 1):
+            now = await measure(coordinator, load, rate, 60.0, minute)
+            found.append(now)
+            click.echo(f"minute {minute}: {now.assigned:.0f}/s, p99 {now.p99_ms:.1f} ms, memory {now.memory_mb:.1f} MB")
     return found
 
 

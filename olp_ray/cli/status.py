@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import click
@@ -27,15 +28,25 @@ def status(name: str, address: str) -> None:
 
 def status_table(found: dict[str, Any]) -> Table:
     """One line per thing worth knowing."""
-    table = Table("what", "value", title=f"policy {found['policy']}, up {found['now_s']:.0f} s")
+    up_s = found["now_s"] - found["started_s"]
+    title = f"policy {found['policy']}, process up {up_s:.0f} s, restarted {found['restarts']} times"
+    table = Table("what", "value", title=title)
     table.add_row("waiting", str(found["waiting"]))
     table.add_row("on devices", ", ".join(f"{device}: {count}" for device, count in sorted(found["residents"].items())))
     table.add_row("unknown to the router, running", str(found["orphans"]))
     table.add_row("price shards", f"{found['shards']} ({found['shards_reason']})")
     if found["prices"] is not None:
         prices = found["prices"]
-        table.add_row("price updates", f"{prices.updates}, missed by shard {prices.missed or 'none'}")
-        table.add_row("shards rebuilt, replaced", f"{prices.rebuilt}, {prices.replaced}")
-    table.add_row("counts", ", ".join(f"{name} {count}" for name, count in sorted(found["counters"].items())) or "none")
-    table.add_row("errors", ", ".join(f"{name} {count}" for name, count in sorted(found["errors"].items())) or "none")
+        table.add_row("price updates", str(prices.updates))
+        table.add_row("updates that came too late to count, by shard", _counts(prices.missed))
+        table.add_row("updates since a shard's prices were renewed", _counts(prices.lag))
+        table.add_row("blocks rebuilt after a fault of their shard", str(prices.rebuilt))
+        table.add_row("silent shards replaced", str(prices.replaced))
+        table.add_row("errors of shards", _counts(prices.errors))
+    table.add_row("counts", _counts(found["counters"]))
+    table.add_row("errors", _counts(found["errors"]))
     return table
+
+
+def _counts(found: Mapping[Any, int]) -> str:
+    return ", ".join(f"{name}: {count}" for name, count in sorted(found.items()) if count) or "none"

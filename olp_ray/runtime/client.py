@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from ray.exceptions import ActorDiedError, RayActorError, RayError
@@ -79,18 +80,32 @@ class IngressLine:
             await deliver(self._coordinator.submit.remote, self._ingress_id, batch)
 
     async def _listen(self) -> None:
+        answers = self._coordinator.answers.options(num_returns="streaming")
         while True:
-            await deliver(self._say_hello)
-            stream = self._coordinator.answers.options(num_returns="streaming").remote(self._ingress_id)
+            process_id = await deliver(self._say_hello)
             try:
-                async for reference in stream:
-                    for answer in await reference:
-                        self._on_answer(answer)
+                await read_streams(partial(answers.remote, self._ingress_id, process_id), self._on_answer)
             except RayActorError as error:  # `deliver` tells whether it comes back
                 _log.warning("ingress %s lost the coordinator: %s", self._ingress_id, type(error).__name__)
 
     def _say_hello(self) -> Any:
         return self._coordinator.hello.remote(self._ingress_id, self._in_flight())
+
+
+async def read_streams(open_stream: Callable[[], Any], take: Callable[[Any], None]) -> None:
+    """Give every item to `take`, one stream of batches after the other, until one is empty.
+
+    Raises `RayActorError` when the actor at the other end dies.
+    """
+    while True:
+        batches = 0
+        async for reference in open_stream():
+            batches += 1
+            for item in await reference:
+                take(item)
+        if not batches:
+            await asyncio.sleep(_RETRY_S)
+            return
 
 
 async def deliver(call: Callable[..., Any], *arguments: Any) -> Any:

@@ -79,11 +79,8 @@ class Coordinator:
         state = _last_snapshot(self._keeper)
         self._restarts = 0 if state is None else state["restarts"] + 1
         self._clock = LiveClock(None if state is None else state["epoch_s"])
-        self._pricer: Pricer = InlinePricer()
-        if shards:
-            owner = shards_owner(runtime.coordinator_name)
-            pool = ShardPool(shards, runtime, owner=owner, again=state is not None)
-            self._pricer = RayPricer(pool, self._clock, runtime.max_missed_updates)
+        self._started_s = self._clock()
+        self._pricer: Pricer = self._start_shards(shards, again=state is not None) if shards else InlinePricer()
         core = Router(devices, router.policy, router.settings("timed"), router.limits(), seed)
         self._live = LiveRouter(PricedRouter(core, self._pricer), self._clock, runtime.stall_s)
         self._live.metrics.set("olp_ray_coordinator_restarts_total", self._restarts)
@@ -113,10 +110,14 @@ class Coordinator:
         """A process of this device is there; it takes the place of an older one."""
         self._running().device_up(device)
 
-    async def answers(self, ingress_id: str) -> AsyncIterator[list[Answer]]:
-        """The one long-lived stream to an ingress: batches of decisions about its requests."""
-        async for batch in self._running().outbox.stream(ingress_id):
-            yield batch
+    async def answers(self, ingress_id: str, process_id: int) -> AsyncIterator[list[Answer]]:
+        """The long-lived stream to an ingress: batches of decisions about its requests.
+
+        Empty when process_id is not what `hello` returned: this process has to be told first what the ingress has.
+        """
+        if process_id == os.getpid():
+            async for batch in self._running().outbox.stream(ingress_id):
+                yield batch
 
     async def check_health(self) -> None:
         """Raises `RuntimeShellError` when the loop stands still."""
@@ -132,6 +133,8 @@ class Coordinator:
         return {
             "process_id": os.getpid(),
             "now_s": self._clock(),
+            "started_s": self._started_s,
+            "restarts": self._restarts,
             "policy": core.policy.name,
             "waiting": len(core.queue),
             "residents": {device.id: int(core.ledger.count[g]) for g, device in enumerate(core.ledger.devices)},
@@ -157,6 +160,15 @@ class Coordinator:
         if not isinstance(self._pricer, RayPricer):
             return []
         return list(await asyncio.gather(*(shard.process_id.remote() for shard in self._pricer.shard_handles)))
+
+    def _start_shards(self, shards: int, again: bool) -> RayPricer:
+        """Up when it returns, except after a restart: then requests wait already, and are routed at the old prices."""
+        runtime = self._runtime
+        pool = ShardPool(shards, runtime, owner=shards_owner(runtime.coordinator_name), again=again, spare=True)
+        pricer = RayPricer(pool, self._clock, runtime.max_missed_updates)
+        if not again:
+            pricer.wait_until_up()
+        return pricer
 
     def _running(self) -> LiveRouter:
         """The router, its loops started by the first call in this process."""

@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import AsyncIterator
 from typing import Any
 
+_STREAM_BATCHES = 500  # Ray keeps a few hundred bytes for each batch of a stream until the stream ends
 _MOST_KEPT = 100_000  # messages for a subscriber that does not read; older ones are dropped and counted
 
 
@@ -26,18 +27,22 @@ class Outbox:
         box.filled.set()
 
     async def stream(self, subscriber: str) -> AsyncIterator[list[Any]]:
-        """Batches of everything put since the last one; ends when the subscriber opens another stream."""
+        """Batches of everything put since the last one.
+
+        Ends after some hundred batches, to be opened again, and when the subscriber opens another one.
+        """
         box = self._box(subscriber)
         box.reader += 1
         reader = box.reader
         box.filled.set()
-        while True:
-            await box.filled.wait()
-            if box.reader != reader:
-                return
-            box.filled.clear()
+        left = _STREAM_BATCHES
+        while left and box.reader == reader:
             if batch := self.take(subscriber):
+                left -= 1
                 yield batch
+                continue
+            box.filled.clear()
+            await box.filled.wait()
 
     def take(self, subscriber: str) -> list[Any]:
         """Everything kept for the subscriber, which is then no longer kept."""

@@ -7,6 +7,7 @@ round k), `close` (accept the last round, tables). A process that Ray restarted 
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Sequence
 
 import numpy as np
@@ -49,6 +50,10 @@ class PriceShard:
 
     def process_id(self) -> int:
         return os.getpid()
+
+    def stay(self) -> None:
+        """Never returns: whoever waits for it learns at once that the process is gone."""
+        threading.Event().wait()
 
     def _held(self, update_id: int | None = None) -> PriceBlock:
         if self._block is None:

@@ -28,12 +28,13 @@ class Home(NamedTuple):
 class Shard:
     """What the pricer knows of one shard: its last call that is not answered yet (at first, the process's start).
 
-    holds is the layout of its block, -1 when it has to be rebuilt.
+    holds is the layout of its block, -1 when it has to be built; broken says that it was there and got lost.
     """
 
     index: int
     unanswered: Future[Any] | None
     holds: int = -1
+    broken: bool = False
     silent_updates: int = 0
     starting: bool = True
     asked_s: float = field(default_factory=time.monotonic)
@@ -53,9 +54,11 @@ class Update:
 
 @dataclass(frozen=True, slots=True)
 class PricerStatus:
-    """Counts since the start. missed and lag (updates since the last tables) are by block, errors by type.
+    """Counts since the start; all but updates are 0 while nothing breaks.
 
-    rounds_s is how long the last update took.
+    missed (updates whose tables did not come in time) and lag (updates since the last tables) are by block, errors by
+    type. rebuilt counts blocks that were built again because their process was lost or sent nonsense, replaced the
+    processes that were given up because they were silent. rounds_s is how long the last update took.
     """
 
     updates: int

@@ -17,13 +17,13 @@ from concurrent.futures import Future, wait
 from typing import Any
 
 import numpy as np
-from ray.exceptions import ActorDiedError
+from ray.exceptions import ActorDiedError, RayActorError
 
 from olp_ray.core.prices import SampleColumn, Winners, pick_winners, rows_of, split_devices
 from olp_ray.core.types import PricesReady, PriceWork
 from olp_ray.errors import PriceError, RuntimeShellError
 from olp_ray.runtime.price_update import Home, PricerStatus, Shard, Update, check_bids, check_tables
-from olp_ray.runtime.shard_pool import ShardPool
+from olp_ray.runtime.shard_pool import ShardPool, future_of
 
 _log = logging.getLogger(__name__)
 _SIMULATED_TIMEOUT_S = 120.0  # under a simulator's clock a shard that is silent for longer is an error
@@ -37,7 +37,7 @@ class RayPricer:
         self._pool = pool
         self._clock = clock
         self._max_missed = max_missed_updates
-        self._shards = [Shard(index, self._first_answer(index)) for index in range(len(pool))]
+        self._shards = [Shard(index, process.up) for index, process in enumerate(pool.processes)]
         self._homes: list[Home] = []
         self._layout = 0
         self._current: Update | None = None
@@ -52,6 +52,10 @@ class RayPricer:
         self._inbox: queue.SimpleQueue[Update | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._serve, name="olp-ray-prices", daemon=True)
         self._thread.start()
+
+    def wait_until_up(self) -> None:
+        """Return when every shard's process has answered or is given up; until then updates would be missed."""
+        wait([shard.unanswered for shard in self._shards if shard.unanswered is not None], timeout=_START_TIMEOUT_S)
 
     def submit(self, work: PriceWork) -> None:
         """Start the rounds of this update and return at once."""
@@ -90,7 +94,7 @@ class RayPricer:
     @property
     def shard_handles(self) -> list[Any]:
         """The actors, for those who watch or disturb them."""
-        return list(self._pool.handles)
+        return [process.handle for process in self._pool.processes]
 
     def status(self) -> PricerStatus:
         counts = self._counts
@@ -114,9 +118,6 @@ class RayPricer:
         self._inbox.put(None)
         self._thread.join(timeout=5.0)
         self._pool.close()
-
-    def _first_answer(self, index: int) -> Future[Any]:
-        return _future(self._pool.handles[index].process_id.remote())
 
     def _settle(self, update: Update) -> None:
         """Remember the prices that the router now takes; count the blocks that missed."""
@@ -171,7 +172,10 @@ class RayPricer:
                     update.tables[shard.index] = table
 
     def _free(self, shard: Shard) -> bool:
-        """Whether the shard can take an update; one that has been silent too often gets a new process."""
+        """Whether the shard can take an update; one that has been silent too often gets another process."""
+        gone = self._pool.processes[shard.index].gone
+        if gone.done() and (end := gone.exception()) is not None:
+            self._failed(shard, end)
         waiting = shard.unanswered
         if waiting is not None and self._clock is None:
             wait([waiting], timeout=_SIMULATED_TIMEOUT_S)
@@ -190,24 +194,28 @@ class RayPricer:
     def _replace(self, shard: Shard) -> None:
         self._pool.replace(shard.index)
         self._counts["replaced"] += 1
-        shard.holds, shard.silent_updates, shard.starting = -1, 0, True
-        shard.unanswered, shard.asked_s = self._first_answer(shard.index), time.monotonic()
+        self._moved(shard)
+
+    def _moved(self, shard: Shard) -> None:
+        """The shard has another process."""
+        shard.holds, shard.broken, shard.silent_updates, shard.starting = -1, True, 0, True
+        shard.unanswered, shard.asked_s = self._pool.processes[shard.index].up, time.monotonic()
 
     def _open(self, shard: Shard, update: Update) -> Future[Any]:
-        handle, home, work = self._pool.handles[shard.index], update.homes[shard.index], update.work
+        handle, home, work = self._pool.processes[shard.index].handle, update.homes[shard.index], update.work
         if shard.holds != home.layout:
             handle.rebuild.remote(home.device_indices, home.prices, home.grid)
-            self._counts["rebuilt"] += 1
-            shard.holds = home.layout
+            self._counts["rebuilt"] += shard.broken
+            shard.holds, shard.broken = home.layout, False
         per_device, value = rows_of(work, home.device_indices)
         call = handle.open.remote(work.update_id, work.scalars, per_device, work.samples, value)
-        return _future(call)
+        return future_of(call)
 
     def _advance(self, shard: Shard, update: Update, winners: Winners, next_round: int) -> Future[Any]:
-        handle, update_id = self._pool.handles[shard.index], update.work.update_id
+        handle, update_id = self._pool.processes[shard.index].handle, update.work.update_id
         if next_round < update.work.rounds:
-            return _future(handle.step.remote(update_id, winners, next_round))
-        return _future(handle.close.remote(update_id, winners))
+            return future_of(handle.step.remote(update_id, winners, next_round))
+        return future_of(handle.close.remote(update_id, winners))
 
     def _gather(self, calls: dict[Shard, Future[Any]], update: Update, phase: int) -> dict[Shard, Any]:
         """Answers that come in time. Phase i of K + 1 has the i-th share of the time to the deadline."""
@@ -237,19 +245,16 @@ class RayPricer:
         return True
 
     def _failed(self, shard: Shard, error: BaseException) -> None:
-        """The shard is out of this update and will be rebuilt. Ray restarts a process that died; ask when it is up."""
+        """The shard is out of this update and will be rebuilt, in another process when its own is down."""
         self._note(error, "price shard %d failed", shard.index)
-        shard.holds, shard.unanswered = -1, None
+        shard.holds, shard.broken, shard.unanswered = -1, True, None
         if isinstance(error, ActorDiedError):
             self._replace(shard)
+        elif isinstance(error, RayActorError):
+            self._pool.swap(shard.index)
+            self._moved(shard)
 
     def _note(self, error: BaseException, text: str, which: int) -> None:
         name = type(getattr(error, "cause", None) or error).__name__
         self._errors[name] += 1
         _log.warning(text + ": %s: %s", which, name, str(error).splitlines()[-1] if str(error) else "")
-
-
-def _future(call: Any) -> Future[Any]:
-    """The call's answer as a future of the standard library, which any thread may wait for."""
-    future: Future[Any] = call.future()
-    return future

@@ -1,12 +1,14 @@
-"""The processes of the price shards: where they run, and a new one in the place of one that stopped answering.
+"""The processes of the price shards: where they run, and another one in the place of one that broke.
 
-Only actor handles live here; what is said to them is in `ray_pricer`.
+A spare process, warm and asking for nothing, makes that change one of milliseconds. Only actor handles live here; what
+is said to them is in `ray_pricer`.
 """
 
 from __future__ import annotations
 
 import logging
-from typing import Any
+from concurrent.futures import Future
+from typing import Any, NamedTuple
 
 import ray
 from ray.util.placement_group import (
@@ -23,14 +25,24 @@ from olp_ray.runtime.price_shard import PriceShard
 
 _log = logging.getLogger(__name__)
 _PLACEMENT_TIMEOUT_S = 60.0
+_WATCH = "watch"  # the concurrency group in which a call stays open
+
+
+class Process(NamedTuple):
+    """An actor's process: up has its first answer, gone is done as soon as it has ended."""
+
+    handle: Any
+    up: Future[Any]
+    gone: Future[Any]
 
 
 class ShardPool:
     """`count` price-shard actors; incarnations[i] counts the processes that shard i was given on purpose.
 
-    owner names what the shards belong to: a placement group that an earlier process of the same owner left is given
-    back first. Raises `RuntimeShellError` when the cluster has no room for the placement group that the config asks
-    for; with `again` it is not waited for, since a router that was there before has to go on without prices meanwhile.
+    With `spare` one more process is kept that has no work; it runs on any node, outside the placement group. owner
+    names what the shards belong to: a placement group that an earlier process of the same owner left is given back
+    first. Raises `RuntimeShellError` when the cluster has no room for the placement group that the config asks for;
+    with `again` it is not waited for, since a router that was there before has to go on without prices meanwhile.
     """
 
     def __init__(
@@ -41,30 +53,48 @@ class ShardPool:
         *,
         owner: str = "",
         again: bool = False,
+        spare: bool = False,
     ) -> None:
         self._config = config
         self._owner = owner
         self._again = again
-        self._actor_class: Any = ray.remote(shard_class)
+        self._actor_class: Any = ray.remote(concurrency_groups={_WATCH: 1})(shard_class)
         self._group = self._reserve(count)
         self.incarnations = [0] * count
-        self.handles = [self._start(index) for index in range(count)]
+        self.processes = [self._start(index) for index in range(count)]
+        self._spare = self._start_anywhere() if spare else None
 
     def __len__(self) -> int:
-        return len(self.handles)
+        return len(self.processes)
+
+    def swap(self, index: int) -> None:
+        """Put the spare in the place of shard `index`, whose process died; when Ray has restarted it, it is the spare.
+
+        Without a spare the shard waits for that itself.
+        """
+        again = _watch(self.processes[index].handle)
+        if self._spare is None:
+            self.processes[index] = again
+            return
+        spare = self._spare
+        # the spare may have died too, and be back
+        self.processes[index] = _watch(spare.handle) if spare.gone.done() else spare
+        self._spare = again
+        self._count_incarnation(index)
 
     def replace(self, index: int) -> None:
-        """Put a new process in the place of shard `index`. The old one, which may be stopped, is told to die."""
-        old = self.handles[index]
-        self.incarnations[index] += 1
-        self.handles[index] = self._start(index)
-        ray.kill(old, no_restart=True)
-        _log.warning("price shard %d replaced, now incarnation %d", index, self.incarnations[index])
+        """Put the spare, or a new process, in the place of shard `index`. The old one, perhaps stopped, is to die."""
+        old = self.processes[index]
+        self.processes[index] = self._spare or self._start_anywhere()
+        if self._spare is not None:
+            self._spare = self._start_anywhere()
+        ray.kill(old.handle, no_restart=True)
+        self._count_incarnation(index)
 
     def close(self) -> None:
         """End all shard processes and give their room back."""
-        for handle in self.handles:
-            ray.kill(handle, no_restart=True)
+        for process in [*self.processes, *([] if self._spare is None else [self._spare])]:
+            ray.kill(process.handle, no_restart=True)
         if self._group is not None:
             remove_placement_group(self._group)
 
@@ -89,15 +119,34 @@ class ShardPool:
             )
         return group
 
-    def _start(self, index: int) -> Any:
+    def _start(self, index: int) -> Process:
         options: dict[str, Any] = {
             "num_cpus": self._config.shard_cpus,
             "resources": dict(self._config.shard_resources),
             "max_restarts": -1,
         }
-        if self._group is not None and self.incarnations[index] == 0:
+        if self._group is not None:
             options["scheduling_strategy"] = PlacementGroupSchedulingStrategy(self._group, index)
-        return self._actor_class.options(**options).remote()
+        return _watch(self._actor_class.options(**options).remote())
+
+    def _start_anywhere(self) -> Process:
+        """A process that asks for nothing: what a broken one held may not come free before it is gone."""
+        return _watch(self._actor_class.options(num_cpus=0, max_restarts=-1).remote())
+
+    def _count_incarnation(self, index: int) -> None:
+        self.incarnations[index] += 1
+        _log.warning("price shard %d has another process, incarnation %d", index, self.incarnations[index])
+
+
+def _watch(handle: Any) -> Process:
+    stay = handle.stay.options(concurrency_group=_WATCH)
+    return Process(handle, future_of(handle.process_id.remote()), future_of(stay.remote()))
+
+
+def future_of(call: Any) -> Future[Any]:
+    """A call's answer as a future of the standard library, which any thread may wait for."""
+    future: Future[Any] = call.future()
+    return future
 
 
 def give_back_room(owner: str) -> None:

@@ -27,6 +27,9 @@ _log = logging.getLogger(__name__)
 
 PAPER_POLICY = "online_lp_paper"  # lag 0 and prices of its own: there is nothing for shards to do
 CROSSOVER_DEVICES = 96  # from here on an inline update holds admission for over 10 ms (benchmarks/ray_tick.py)
+# By default workers have niceness 15, so a busy machine makes the router late, and a call is told only after a second
+# that the actor it was made to has died.
+_OWN_RAY = {"worker_niceness": 0, "timeout_ms_task_wait_for_death_info": 100}
 CROSSOVER_SHARDS = 2  # finished first at 256 devices on two cores
 
 
@@ -148,5 +151,4 @@ def open_ray() -> None:
     if os.environ.get("RAY_ADDRESS"):
         ray.init(**options)
     else:
-        # Ray runs workers at niceness 15: on a busy machine a router that only others' leisure drives answers late
-        ray.init(address="local", include_dashboard=False, _system_config={"worker_niceness": 0}, **options)
+        ray.init(address="local", include_dashboard=False, _system_config=_OWN_RAY, **options)

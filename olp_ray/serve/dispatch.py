@@ -10,6 +10,7 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncIterator, Coroutine, Mapping
+from functools import partial
 from typing import Any
 
 from ray.exceptions import RayError
@@ -26,7 +27,7 @@ from olp_ray.core.types import (
 )
 from olp_ray.errors import RuntimeShellError
 from olp_ray.runtime.background import background
-from olp_ray.runtime.client import IngressLine, Reporter, deliver
+from olp_ray.runtime.client import IngressLine, Reporter, deliver, read_streams
 from olp_ray.runtime.messages import Answer, InFlight, Refused, Report, Submission
 from olp_ray.serve.engines.emulated import Tokens, Work
 
@@ -182,11 +183,9 @@ class Dispatcher:
             device: Device = await deliver(engine.announce.remote)
             self._devices[device.id] = device
             self._lost.pop(device.id, None)
-            stream = engine.tokens.options(num_returns="streaming").remote(self._ingress_id)
+            tokens = engine.tokens.options(num_returns="streaming")
             try:
-                async for reference in stream:
-                    for tokens in await reference:
-                        self._receive(tokens)
+                await read_streams(partial(tokens.remote, self._ingress_id, device.incarnation), self._receive)
             except RayError as error:
                 _log.warning("engine %s broke off: %s", device.id, type(error).__name__)
             del self._devices[device.id]

@@ -1,3 +1,5 @@
+import re
+
 import pytest
 from rich.console import Console
 
@@ -19,6 +21,10 @@ def test_status_of_a_running_coordinator_and_of_one_that_does_not_run(ray_local)
     assert "policy online_lp" in text
     assert "d0: 0, d1: 0" in text
     assert "2 (shards=2 was asked for)" in text
+    for line in ("blocks rebuilt after a fault of their shard", "silent shards replaced"):
+        assert re.search(rf"{line}\W+0\b", text)
+    for line in ("updates that came too late to count, by shard", "errors of shards", "errors"):
+        assert re.search(rf"{line}\W+none\b", text)
     ray_local.kill(running.actor)
     with pytest.raises(RuntimeShellError, match="no actor 'nothing' runs here"):
         coordinator_status("nothing")

@@ -35,8 +35,8 @@ def start(ray_local):
     """Starts pricers and closes them."""
     pricers = []
 
-    def build(shards, shard_class=PriceShard, config=None, **options):
-        pricers.append(RayPricer(ShardPool(shards, config or RuntimeConfig(), shard_class), **options))
+    def build(shards, shard_class=PriceShard, config=None, spare=False, **options):
+        pricers.append(RayPricer(ShardPool(shards, config or RuntimeConfig(), shard_class, spare=spare), **options))
         return pricers[-1]
 
     yield build
@@ -65,10 +65,14 @@ def test_four_slow_shards_bid_at_the_same_time_in_their_own_processes(start, ray
     stream = work_stream(devices=4, rounds=1)
     pool_pricer.submit(stream.next())
     stream.took(pool_pricer.collect())
-    pool_pricer.submit(stream.next())
-    assert len(pool_pricer.collect()) == 4
-    rounds_s = pool_pricer.status().rounds_s
-    assert 0.05 <= rounds_s < 0.1
+    rounds_s = []
+    for _ in range(10):  # on a busy machine some take longer
+        pool_pricer.submit(stream.next())
+        ready = pool_pricer.collect()
+        assert len(ready) == 4
+        stream.took(ready)
+        rounds_s.append(pool_pricer.status().rounds_s)
+    assert 0.05 <= min(rounds_s) < 0.1
     pids = set(ray_local.get([handle.process_id.remote() for handle in pool_pricer.shard_handles]))
     assert len(pids) == 4
     assert os.getpid() not in pids
@@ -105,17 +109,35 @@ def test_a_stopped_shard_misses_and_then_is_replaced_while_the_others_go_on(star
     assert set(status.missed) <= {0, 1, 2}
 
 
-def test_a_killed_shard_is_rebuilt_from_the_last_tables(start, ray_local, work_stream):
+@pytest.mark.parametrize("spare", [False, True])
+def test_a_killed_shard_is_rebuilt_from_the_last_tables(start, ray_local, work_stream, spare):
     began = time.monotonic()
-    pricer = start(2, clock=lambda: time.monotonic() - began)
+    pricer = start(2, spare=spare, clock=lambda: time.monotonic() - began, max_missed_updates=1000)
+    pricer.wait_until_up()
     stream = work_stream(devices=2)
     tick = _ticker(pricer, stream, began)
     assert _until(tick, lambda got: len(got) == 2)
-    os.kill(ray_local.get(pricer.shard_handles[0].process_id.remote()), signal.SIGKILL)
+    pid = ray_local.get(pricer.shard_handles[0].process_id.remote())
+    os.kill(pid, signal.SIGKILL)
     killed = time.monotonic()
     assert _until(tick, lambda got: len(got) == 2, after_a_miss=True)
     assert time.monotonic() - killed < 10
-    assert pricer.status().rebuilt >= 3
+    status = pricer.status()
+    assert (status.rebuilt, status.replaced) == (1, 0)
+    assert status.missed[0] >= 1
+    assert ray_local.get(pricer.shard_handles[0].process_id.remote()) != pid
+
+
+def test_a_service_whose_shards_are_all_there_has_nothing_to_tell(start, work_stream):
+    began = time.monotonic()
+    pricer = start(2, spare=True, clock=lambda: time.monotonic() - began)
+    pricer.wait_until_up()
+    tick = _ticker(pricer, work_stream(devices=2), began, interval_s=2.0)
+    for _ in range(3):
+        assert len(tick()) == 2
+    status = pricer.status()
+    assert (status.updates, status.missed, status.rebuilt, status.replaced, status.errors) == (3, {}, 0, 0, {})
+    assert status.lag == {0: 0, 1: 0}
 
 
 def test_a_shard_stopped_for_one_update_gives_what_the_simulator_gives_with_that_update_lost(

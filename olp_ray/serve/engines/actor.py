@@ -48,10 +48,11 @@ class EngineActor:
         """Let go of everything of an ingress."""
         self._running().forget(ingress_id)
 
-    async def tokens(self, ingress_id: str) -> AsyncIterator[list[Tokens]]:
-        """The one long-lived stream to an ingress."""
-        async for batch in self._running().outbox.stream(ingress_id):
-            yield batch
+    async def tokens(self, ingress_id: str, incarnation: int) -> AsyncIterator[list[Tokens]]:
+        """The long-lived stream to an ingress; empty when this process is not the incarnation that it knows."""
+        if incarnation == self._device.incarnation:
+            async for batch in self._running().outbox.stream(ingress_id):
+                yield batch
 
     async def status(self) -> dict[str, int]:
         engine = self._running()
