@@ -18,7 +18,7 @@ from olp_ray.core.queue import WaitingQueue
 from olp_ray.core.types import AssignmentKey, Request
 
 _SEVERITY = {reason: k for k, reason in enumerate(REASONS)}
-_CLOSED = frozenset({WaitReason.NOT_ELIGIBLE, WaitReason.DEVICE_DRAINING})
+_CLOSED = frozenset({WaitReason.NOT_ELIGIBLE, WaitReason.DEVICE_DRAINING, WaitReason.TOO_SMALL})
 
 
 def explain(

@@ -84,7 +84,7 @@ class Forecast:
 
         The device takes more; the engine's own check holds now (KV now + s + 1 + b <= M); and no planned peak during
         the candidate's life exceeds M. A prediction too long for the empty device is cut to what fits there, so that a
-        wrong prediction can not block a request forever.
+        wrong prediction can not block a request forever; on which devices, `View.too_small` says.
         """
         return kernels.planning.fits_of_all(
             self.plans(0), g, np.array(prompt_tokens), np.array(length_tokens), self.level, self._calibration.ratios

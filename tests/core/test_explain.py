@@ -29,7 +29,7 @@ from olp_ray.core.types import (
 )
 
 NOW_S = 60.0
-CLOSED = {WaitReason.NOT_ELIGIBLE, WaitReason.DEVICE_DRAINING, WaitReason.DEADLINE_PASSED}
+CLOSED = {WaitReason.NOT_ELIGIBLE, WaitReason.DEVICE_DRAINING, WaitReason.DEADLINE_PASSED, WaitReason.TOO_SMALL}
 ROOM = {WaitReason.NO_FREE_SLOT, WaitReason.KV_NOW, WaitReason.KV_LATER}
 QUEUE_REASONS = {WaitReason.BEHIND, WaitReason.RESERVED}
 HOLDING = [
@@ -102,7 +102,7 @@ class Case:
         device = self.devices[g]
         if WaitReason.NO_FREE_SLOT in reasons:
             device = dataclasses.replace(device, slots=device.slots + 50)
-        if {WaitReason.KV_NOW, WaitReason.KV_LATER} & set(reasons):
+        if {WaitReason.KV_NOW, WaitReason.KV_LATER, WaitReason.TOO_SMALL} & set(reasons):
             device = dataclasses.replace(device, kv_tokens=10**7)
         if WaitReason.NOT_ELIGIBLE in reasons:
             device = dataclasses.replace(device, models=frozenset())
@@ -299,7 +299,22 @@ def test_without_devices_the_reason_is_their_loss(make_settings, limits):
     router.handle(NOW_S, [DeviceLost("g0", 0)])
     answer = one(router, "r")
     assert (answer.state, answer.reason, answer.devices) == ("waiting", WaitReason.DEVICE_LOST, ())
-    assert {*MOMENTS, answer.reason} == set(WaitReason)
+    assert {*MOMENTS, answer.reason, WaitReason.TOO_SMALL} == set(WaitReason)
+
+
+def test_a_device_too_small_is_named_beside_one_that_is_only_full(make_settings, limits):
+    """The small device is empty, and cutting the prediction to its size would send the request there."""
+    devices = (Device("small", 4, 100, 1.0), Device("large", 1, 1000, 1.0))
+    case = moment(
+        devices=devices,
+        residents=(("large", 10, 50, 5),),
+        waiting=(Request("r", NOW_S - 5, 60, 60.0),),
+        slot_price=(0.0, 0.0),
+        backlog=(0, 0),
+    )
+    answer = one(case.router(make_settings, limits), "r")
+    assert [found.reasons for found in answer.devices] == [(WaitReason.TOO_SMALL,), (WaitReason.NO_FREE_SLOT,)]
+    assert answer.reason == WaitReason.NO_FREE_SLOT
 
 
 @pytest.mark.parametrize("policy", sorted(set(POLICIES) - set(HOLDING)))

@@ -83,6 +83,25 @@ class View:
         allowed = [[device.can_run(entry.request) for entry in self.waiting] for device in devices]
         return np.array(allowed, dtype=bool).reshape(len(devices), -1) & open_devices[:, None]
 
+    def too_small(self, prompt_tokens: np.ndarray, length_tokens: np.ndarray) -> np.ndarray:
+        """(G, J) bool: not even empty could the device hold the request to its planned end, and it should not try.
+
+        Where no device that may run the request could hold it, the largest of those should try: a prediction can be
+        wrong, and the forecast cuts it to what fits there, so that it can not block a request forever.
+        """
+        padding = np.array([device.block_tokens - 1 for device in self.ledger.devices], dtype=np.float64)
+        room = (self.ledger.kv_tokens - padding)[:, None]
+        exceeds = prompt_tokens + length_tokens > room
+        if not exceeds.any():
+            return exceeds
+        allowed = self.may_run()
+        held_elsewhere = (allowed & ~exceeds).any(axis=0)
+        return exceeds & (held_elsewhere | (room < np.where(allowed, room, -np.inf).max(axis=0)))
+
+    def may_hold(self, prompt_tokens: np.ndarray, length_tokens: np.ndarray) -> np.ndarray:
+        """(G, J) bool: `may_run`, and the device is not too small for the request."""
+        return self.may_run() & ~self.too_small(prompt_tokens, length_tokens)
+
 
 @dataclass(frozen=True, slots=True)
 class PolicyStep:

@@ -64,7 +64,8 @@ class CentralQueue:
     def _admit(self, view: View, forecast: Forecast, order: np.ndarray) -> Admission:
         queue = view.waiting
         length = view.calibration.median_length(queue.predicted_output_tokens)
-        wanted = plain_candidates(queue.prompt_tokens, length, view.may_run(), may_reserve=self.reserves)
+        allowed = view.may_hold(queue.prompt_tokens, length)
+        wanted = plain_candidates(queue.prompt_tokens, length, allowed, may_reserve=self.reserves)
         return admit_in_order(
             forecast,
             wanted,
@@ -94,7 +95,8 @@ class CentralQueue:
         done = self._admit(view, forecast, order)
         queue = view.waiting
         length = view.calibration.median_length(queue.predicted_output_tokens)
-        decision = NextDecision(order, view.may_run(), queue.prompt_tokens, length, done.placed, done.reserved)
+        allowed = view.may_hold(queue.prompt_tokens, length)
+        decision = NextDecision(order, allowed, queue.prompt_tokens, length, done.placed, done.reserved)
         return look_ahead(view, now_s, *self._plan, decision)
 
     def worth(self, view: View, now_s: float) -> None:

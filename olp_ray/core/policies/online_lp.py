@@ -193,7 +193,7 @@ class OnlineLP:
         order = self._rank(found, first)
         order = order[~shed[order]]
         factor = self._gate_factor(found)
-        allowed = view.may_run()
+        allowed = view.may_hold(view.waiting.prompt_tokens, found.length_tokens)
         idle = forecast.utilisation < settings.guard
         margin = found.value - factor * found.cost
         qualified = first | (margin.max(axis=0) > 0)

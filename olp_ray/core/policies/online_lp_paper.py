@@ -138,11 +138,11 @@ class OnlineLPPaper:
         queue, worth = view.waiting, self.worth(view, now_s)
         forecast = Forecast(view.ledger, self._uncalibrated, now_s, LEVEL, self._prefill_ahead_s)
         if worth is None:
-            mixed, order, open_to = False, np.arange(len(queue)), view.may_run()
+            mixed, order, open_to = False, np.arange(len(queue)), self._may_hold(view)
             placed = self._first_come_pass(view, forecast).placed
         else:
             mixed = self._settings.mixed
-            margin = np.where(view.may_run(), worth.reward.T - (worth.slot_price + worth.kv_price), -np.inf).T
+            margin = np.where(self._may_hold(view), worth.reward.T - (worth.slot_price + worth.kv_price), -np.inf).T
             shed = self._shed(view, now_s)
             margin[shed] = -np.inf
             order = np.argsort(-margin.max(axis=1), kind="stable")
@@ -233,7 +233,11 @@ class OnlineLPPaper:
         """Line 8: Delta_j(g), (J, G); -inf where a request may not run."""
         worth = normalised(reward, self._settings.reward_normaliser, largest)
         margin = worth - self._prices.cost(columns).reshape(reward.shape)
-        return np.where(view.may_run().T, margin, -np.inf)
+        return np.where(self._may_hold(view).T, margin, -np.inf)
+
+    def _may_hold(self, view: View) -> np.ndarray:
+        """(G, J) bool; see `View.may_hold`."""
+        return view.may_hold(view.waiting.prompt_tokens, np.ceil(view.waiting.predicted_output_tokens))
 
     def _record_best(self, margin: np.ndarray, columns: np.ndarray) -> None:
         """Line 9 and Appendix B.4: the column of the largest margin, also when that is not above 0."""
@@ -284,7 +288,7 @@ class OnlineLPPaper:
         queue = view.waiting
         index = np.arange(len(queue))
         lengths = np.ceil(queue.predicted_output_tokens)
-        wanted = plain_candidates(queue.prompt_tokens, lengths, view.may_run())
+        wanted = plain_candidates(queue.prompt_tokens, lengths, self._may_hold(view))
         before = no_admission(len(view.ledger.devices), self._rotation)
         return admit_in_order(forecast, wanted, index, before, head_of_line=True)
 

@@ -21,7 +21,9 @@ from olp_ray.core.forecast import Forecast
 from olp_ray.core.policies.base import View
 
 REASONS = tuple(WaitReason)
-_CLOSED = frozenset({WaitReason.NOT_ELIGIBLE, WaitReason.DEVICE_DRAINING, WaitReason.DEADLINE_PASSED})
+_CLOSED = frozenset(
+    {WaitReason.NOT_ELIGIBLE, WaitReason.DEVICE_DRAINING, WaitReason.DEADLINE_PASSED, WaitReason.TOO_SMALL}
+)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -112,14 +114,16 @@ def look_ahead(view: View, now_s: float, level: float, prefill_ahead_s: float, d
     rank[decision.order] = np.arange(len(decision.order))
     prefill_wait_s = _prefill_wait_s(view, now_s, prefill_ahead_s)
     stops = _closed(view)
+    too_small = view.too_small(prompt, length)
+    mark(stops, WaitReason.TOO_SMALL, too_small)
     is_open = ~stops.any(axis=0) & (rank >= 0)
     mark(stops, WaitReason.PRICE, is_open & ~decision.open_to)
     mark(stops, WaitReason.DEADLINE_PASSED, rank < 0)
     mark(stops, WaitReason.NO_FREE_SLOT, (view.ledger.slots - forecast.occupied_slots < 1)[:, None])
     mark(stops, WaitReason.PREFILL_BUSY, (prefill_wait_s > 0)[:, None])
     kv_now, kv_later = _kv_stops(view, now_s, level, prefill_ahead_s, prompt, length)
-    mark(stops, WaitReason.KV_NOW, kv_now)
-    mark(stops, WaitReason.KV_LATER, kv_later)
+    mark(stops, WaitReason.KV_NOW, kv_now & ~too_small)
+    mark(stops, WaitReason.KV_LATER, kv_later & ~too_small)
     alone = np.logical_not(stops.any(axis=0))
     starts = frozenset(j for j, _ in decision.placed)
     alone[:, list(starts)] = False
