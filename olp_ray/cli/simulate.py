@@ -41,7 +41,7 @@ def simulate(
       olp-ray simulate --trace trace.csv --fleet 4xa100-8b --load 0.9 --policy online_lp:e2e
       olp-ray simulate --policy central_fifo --requests 500 --mode period --fleet 4xB24M40000 --rate 0.4
       olp-ray simulate --runtime ray --shards 3 --requests 500
-      olp-ray simulate --explain r0500@20 --explain r0501@20
+      olp-ray simulate --explain r0973@11 --explain r1500@12
 
     Writes requests.parquet, decisions.parquet, timeline.parquet, prices.parquet (if the policy has prices),
     handle_times.parquet (wall time of the router's calls), summary.json and two figures to --out.
@@ -91,5 +91,5 @@ def parse_question(text: str) -> tuple[float, str]:
     except ValueError:
         time_s = math.nan
     if not (at and request_id and time_s >= 0 and math.isfinite(time_s)):
-        raise ConfigError(f"--explain {text!r}: expected ID@TIME with a time in seconds >= 0, for example r0500@20")
+        raise ConfigError(f"--explain {text!r}: expected ID@TIME with a time in seconds >= 0, for example r0973@11")
     return time_s, request_id
