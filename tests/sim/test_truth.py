@@ -111,15 +111,27 @@ def erlang_c_wait(rate: float, service_s: float, servers: int) -> float:
     return last / (sum(terms) + last) * service_s / (servers - load)
 
 
-def queue_waits(outputs: np.ndarray, rate: float, servers: int, seed: int) -> np.ndarray:
-    """Waits in periods of one device with `servers` slots and KV to spare, arrivals on whole periods."""
-    rng = np.random.default_rng([seed, 1])
-    arrivals = np.cumsum(rng.exponential(1 / rate, len(outputs)))
+def gaps_of(rate: float, count: int, seed: int) -> np.ndarray:
+    return np.random.default_rng([seed, 1]).exponential(1 / rate, count)
+
+
+def requests_at(arrivals: np.ndarray, outputs: np.ndarray) -> list[SimRequest]:
     rows = zip(arrivals.tolist(), outputs.tolist(), strict=True)
-    requests = [SimRequest(Request(f"r{i:05d}", t, 1, float(o)), o) for i, (t, o) in enumerate(rows)]
+    return [SimRequest(Request(f"r{i:05d}", t, 1, float(o)), o) for i, (t, o) in enumerate(rows)]
+
+
+def all_to_first(requests: Sequence[SimRequest]) -> AsGiven:
+    return AsGiven(dict.fromkeys((r.request.id for r in requests), "d0"))
+
+
+def queue_waits(outputs: np.ndarray, gaps: np.ndarray, servers: int, *, routed: bool) -> np.ndarray:
+    """Waits in periods of one device with `servers` slots and KV to spare, arrivals on whole periods; through the
+    router, or past it."""
+    requests = requests_at(np.cumsum(gaps), outputs)
     fleet = FleetConfig.parse(f"1xB{servers}M100000000")
     router = build_priced_router(RouterConfig(policy="round_robin"), fleet, "period", 0)
-    table = simulate(requests, fleet, "period", router, update_s=1e9).requests
+    driver = router if routed else all_to_first(requests)
+    table = simulate(requests, fleet, "period", driver, update_s=1e9).requests
     return (table["start_s"] - table["arrival_s"]).to_numpy()
 
 
@@ -132,7 +144,7 @@ def test_waits_are_those_of_mmc(servers: int, load: float) -> None:
     for seed in range(8):
         rng = np.random.default_rng([seed, 0])
         outputs = np.maximum(1, np.rint(rng.exponential(mean_tokens, 3000))).astype(int)
-        means.append(queue_waits(outputs, rate, servers, seed)[300:].mean())
+        means.append(queue_waits(outputs, gaps_of(rate, len(outputs), seed), servers, routed=True)[300:].mean())
     expected = erlang_c_wait(rate, mean_tokens, servers)
     half_width = 3.5 * np.std(means, ddof=1) / math.sqrt(len(means))  # 99 % of Student's t with 7 degrees
     assert abs(np.mean(means) - expected) < half_width + 1.0  # plus a period of rounding
@@ -145,14 +157,54 @@ def test_waits_are_exactly_those_of_a_queue_with_as_many_servers(servers: int, l
     rng = np.random.default_rng([9, 0])
     outputs = rng.integers(1, 400, 2000)
     rate = load * servers / outputs.mean()
-    arrivals = np.ceil(np.cumsum(np.random.default_rng([9, 1]).exponential(1 / rate, len(outputs))))
+    gaps = gaps_of(rate, len(outputs), 9)
+    arrivals = np.ceil(np.cumsum(gaps))
     free = [0.0] * servers
     waits = []
     for arrival_s, output in zip(arrivals, outputs, strict=True):
         start_s = max(arrival_s, heapq.heappop(free))
         heapq.heappush(free, start_s + output)
         waits.append(start_s - arrival_s)
-    assert queue_waits(outputs, rate, servers, 9).tolist() == waits
+    assert queue_waits(outputs, gaps, servers, routed=True).tolist() == waits
+
+
+def test_waits_of_many_servers_near_saturation_are_those_of_mmc() -> None:
+    """16 servers at load .9: from empty it takes thousands of requests until waits are the stationary ones, and their
+    mean hangs on the load that each run happens to draw. So the first 2000 are dropped, and the drawn means of lives
+    and gaps, whose expectations are known, serve as control variates (Lavenberg and Welch, 1981)."""
+    servers, mean_tokens, runs = 16, 200.0, 16
+    rate = 0.9 * servers / mean_tokens
+    drawn, means = np.ones((runs, 3)), np.empty(runs)
+    for seed in range(runs):
+        lives = np.random.default_rng([seed, 0]).exponential(mean_tokens, 8000)
+        gaps = gaps_of(rate, len(lives), seed)
+        outputs = np.maximum(1, np.rint(lives)).astype(int)
+        means[seed] = queue_waits(outputs, gaps, servers, routed=False)[2000:].mean()
+        drawn[seed, 1:] = lives.mean() / mean_tokens - 1, gaps.mean() * rate - 1
+    fit, squares, _, _ = np.linalg.lstsq(drawn, means)
+    half_width = 3.02 * math.sqrt(squares[0] / (runs - 3) * np.linalg.inv(drawn.T @ drawn)[0, 0])  # 99 %, 13 degrees
+    expected = erlang_c_wait(rate, mean_tokens, servers)
+    assert abs(fit[0] - expected) < half_width + 1.0  # plus a period of rounding
+    assert half_width < 0.25 * expected
+
+
+@pytest.mark.parametrize(("short", "long", "share"), [(100, 100, 0.5), (20, 420, 0.8)])
+def test_responses_are_those_of_processor_sharing(short: int, long: int, share: float) -> None:
+    """Iterations as long as the batch is large are M/G/1-PS: E[T] = E[S] / (1 - load), whatever the lives' spread."""
+    token_s, load, count = 0.001, 0.7, 3000
+    time = IterationTime(0, 0, 0, 0, 0, sequence=round(token_s * 1e15))
+    spec = EngineSpec(10_000, 10_000_000, 1, 10_000, 0, False, False, time)
+    mean_s = token_s * (share * short + (1 - share) * long)
+    means = []
+    for seed in range(8):
+        outputs = np.where(np.random.default_rng([seed, 0]).random(count) < share, short, long)
+        requests = requests_at(np.cumsum(gaps_of(load / mean_s, count, seed)), outputs)
+        table = Simulation(requests, {"d0": spec}, all_to_first(requests)).run().requests
+        means.append((table["finish_s"] - table["arrival_s"])[200:].mean())
+    expected = mean_s / (1 - load)
+    half_width = 3.5 * np.std(means, ddof=1) / math.sqrt(len(means))  # 99 % of Student's t with 7 degrees
+    assert abs(np.mean(means) - expected) < half_width + 5 * token_s  # plus part of an iteration before each start
+    assert half_width < 0.25 * expected
 
 
 def test_equal_lives_on_many_slots_share_the_device_like_processors() -> None:
