@@ -27,13 +27,13 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from olp_ray.core import kernels
+from olp_ray.core.kernels.records import KV_INTEGRAL, SLOT_INTEGRAL, TIMED_KV_INTEGRAL
 from olp_ray.core.types import PricesReady, PriceWork
 from olp_ray.errors import PriceError, SnapshotError
 
 DELAY_BUCKETS = np.array([0.0, 1.0, 2.0, 4.0])
 PRICE_CAP = 5.0  # no price exceeds PRICE_CAP * pi0 / capacity
-
-SLOT_PRICE, KV_PRICE, SLOT_INTEGRAL, KV_INTEGRAL, TIMED_KV_INTEGRAL = range(5)
 
 
 class PriceScalars(NamedTuple):
@@ -143,32 +143,10 @@ def cost_from_now(
     return slot + prompt_tokens * kv + timed / step_s
 
 
-def _integrals(tables: np.ndarray, bucket_s: float, t: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Integrals from 0 to t of p_slot, p_kv and u * p_kv(u), (G, ...); beyond the last bucket its price goes on.
-
-    Rows of a table follow each other in memory, so one index array moves from row to row: at a thousand requests on
-    dozens of devices, fresh temporaries cost more than the sums.
-    """
-    devices, rows, width = tables.shape
-    bucket = np.minimum(t / bucket_s, width - 1).astype(np.int64)
-    edge = bucket * bucket_s
-    beyond = t - edge
-    at = bucket + (np.arange(devices) * (rows * width)).reshape(-1, *([1] * (t.ndim - 1)))
-    flat = tables.ravel()
-    slot = flat.take(at)  # SLOT_PRICE
-    slot *= beyond
-    at += width
-    kv_price = flat.take(at)
-    at += width
-    slot += flat.take(at)  # SLOT_INTEGRAL
-    at += width
-    kv = kv_price * beyond
-    kv += flat.take(at)  # KV_INTEGRAL
-    at += width
-    beyond = beyond * (t + edge) / 2
-    kv_price *= beyond
-    kv_price += flat.take(at)  # TIMED_KV_INTEGRAL
-    return slot, kv, kv_price
+def _integrals(tables: np.ndarray, bucket_s: float, t: np.ndarray) -> np.ndarray:
+    """`kernels.pricing.integrals` for times of any shape (1 or G, ...): (3, G, ...)."""
+    rows = np.array(t, dtype=np.float64).reshape(len(t), -1)
+    return kernels.pricing.integrals(tables, bucket_s, rows).reshape(3, len(tables), *t.shape[1:])
 
 
 class PriceBlock:

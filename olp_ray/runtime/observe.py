@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from olp_ray.core.kernels.records import KV_PRICE, SLOT_PRICE
 from olp_ray.core.policies.online_lp import OnlineLP
 from olp_ray.core.policies.price_updates import PriceUpdates
-from olp_ray.core.prices import KV_PRICE, SLOT_PRICE, Pricer
+from olp_ray.core.prices import Pricer
 from olp_ray.core.router import Router
 from olp_ray.runtime.live_router import LiveRouter
 from olp_ray.runtime.metrics import MetricSet

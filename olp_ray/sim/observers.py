@@ -10,8 +10,9 @@ from typing import NamedTuple
 import pandas as pd
 
 from olp_ray.core.explanation import Explanation
+from olp_ray.core.kernels.records import KV_PRICE, SLOT_PRICE
 from olp_ray.core.priced_router import PricedRouter
-from olp_ray.core.prices import KV_PRICE, SLOT_PRICE, Pricer
+from olp_ray.core.prices import Pricer
 from olp_ray.core.types import Event, PricesReady, PriceWork, Step
 from olp_ray.sim.records import frame
 from olp_ray.sim.run import Router

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from olp_ray.core.kernels.records import SLOT_PRICE
 from olp_ray.core.prices import (
-    SLOT_PRICE,
     Bids,
     InlinePricer,
     PerDevice,

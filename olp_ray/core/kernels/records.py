@@ -13,6 +13,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+SLOT_PRICE, KV_PRICE, SLOT_INTEGRAL, KV_INTEGRAL, TIMED_KV_INTEGRAL = range(5)  # rows of a price table
+
 
 class Ratios(NamedTuple):
     """Ratios of true to predicted length by bin of predicted length, as `core.calibration` keeps them."""

@@ -64,13 +64,14 @@ def appraise(
     own = thresholds(objective, queue.slo_e2e_s, queue.slo_ttft_s)
     terms = Terms(np.maximum(now_s - queue.arrival_s, 0.0), output, weights, *own)
     uncached = prompt[:, None] - view.cached_tokens()
-    first_s = time_to_first_token(view, now_s, uncached)
-    life_s = first_s + output[:, None] * ledger.step_s
+    alike = uncached.shape[1] == 1 and _are_alike(ledger)
+    step_s = ledger.step_s[:1] if alike else ledger.step_s
+    first_s = np.zeros((len(prompt), 1)) if alike else time_to_first_token(view, now_s, uncached)
+    life_s = first_s + output[:, None] * step_s
     by_request = terms.column(1)
     window_s = settings.window_s(queue.arrival_s)[:, None]
     value = start_value(objective, window_s, by_request, 0.0, first_s, life_s)
-    step_s = life_s.T / output
-    cost = cost_from_now(tables, settings.bucket_s, uncached.T, life_s.T, step_s)
+    cost = cost_from_now(tables, settings.bucket_s, uncached.T, life_s.T, life_s.T / output)
     tick_s = float(ledger.step_s.mean())
     lost = urgency(objective, window_s, settings.urgency_s, tick_s, by_request, first_s, life_s)
     lost = lost.max(axis=1)
@@ -83,14 +84,20 @@ def appraise(
         terms,
         view.calibration.median_length(queue.predicted_output_tokens),
         prompt.copy(),
-        np.ascontiguousarray(life_s.T),
+        np.ascontiguousarray(np.broadcast_to(life_s.T, cost.shape)),
         mean_life_s,
-        np.ascontiguousarray(np.broadcast_to(value, life_s.shape).T),
+        np.ascontiguousarray(np.broadcast_to(value.T, cost.shape)),
         cost,
         volume,
         lost,
         key,
     )
+
+
+def _are_alike(ledger: Ledger) -> bool:
+    """Whether a life takes as long on every device, so that worth has to be found for one only."""
+    step_s = ledger.step_s
+    return bool((step_s == step_s[0]).all() and np.isinf(ledger.prefill.rate_tokens_per_s).all())
 
 
 def resource_shares(ledger: Ledger, prompt: np.ndarray, output: np.ndarray, life_s: np.ndarray) -> np.ndarray:

@@ -65,9 +65,9 @@ class View:
 
     def cached_tokens(self) -> np.ndarray:
         """Prompt tokens probably cached, (J, G); (J, 1) zeros while nothing is known of any prefix."""
-        requests = [entry.request for entry in self.waiting]
         if self.prefixes.is_empty:
-            return np.zeros((len(requests), 1))
+            return np.zeros((len(self.waiting), 1))
+        requests = [entry.request for entry in self.waiting]
         return self.prefixes.hit_tokens(requests, [device.id for device in self.ledger.devices])
 
     def open_devices(self) -> np.ndarray:

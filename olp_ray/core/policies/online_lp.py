@@ -19,7 +19,7 @@ from olp_ray.core.admission import Admission, admit_in_order, no_admission
 from olp_ray.core.fairness import TenantShares
 from olp_ray.core.forecast import Forecast
 from olp_ray.core.history import PREDICTED, PROMPT, ArrivalHistory
-from olp_ray.core.kernels.records import Wanted
+from olp_ray.core.kernels.records import KV_INTEGRAL, KV_PRICE, TIMED_KV_INTEGRAL, Wanted
 from olp_ray.core.policies.appraisal import Appraisal, appraise, resource_shares
 from olp_ray.core.policies.base import PolicyStep, View
 from olp_ray.core.policies.central import check_version
@@ -27,7 +27,7 @@ from olp_ray.core.policies.outlook import NextDecision, Outlook, Worth, look_ahe
 from olp_ray.core.policies.price_updates import PriceUpdates
 from olp_ray.core.policies.settings import PolicySettings
 from olp_ray.core.policies.shedding import expiry_s, refuse_expired
-from olp_ray.core.prices import KV_INTEGRAL, KV_PRICE, TIMED_KV_INTEGRAL, cost_from_now
+from olp_ray.core.prices import cost_from_now
 from olp_ray.core.reward import deadline_share
 from olp_ray.core.types import Decision, Objective, Request
 

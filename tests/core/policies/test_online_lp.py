@@ -10,7 +10,8 @@ from olp_ray.config import FleetConfig, RouterConfig
 from olp_ray.config.build import build_priced_router
 from olp_ray.core.explanation import StartRule, WaitReason
 from olp_ray.core.forecast import Forecast
-from olp_ray.core.prices import SLOT_PRICE, PerDevice, PriceBlock, PriceScalars, build_tables, pick_winners
+from olp_ray.core.kernels.records import SLOT_PRICE
+from olp_ray.core.prices import PerDevice, PriceBlock, PriceScalars, build_tables, pick_winners
 from olp_ray.core.router import Router
 from olp_ray.core.types import (
     Arrived,
