@@ -20,7 +20,7 @@ from olp_ray.report.tables import ranked
 def plot_latency_cdfs(runs: Mapping[str, str | Path], path: str | Path) -> Path:
     """CDFs of TTFT and E2E over all requests; label -> requests.parquet. It ends below 1 if some never got there."""
     pyplot = _pyplot()
-    figure, axes = pyplot.subplots(1, 2, figsize=(10, 4), layout="constrained")
+    figure, axes = pyplot.subplots(1, 2, figsize=(12, 4), layout="constrained")
     for label, file in runs.items():
         table = pd.read_parquet(file)
         for axis, column in zip(axes, ("first_token_s", "finish_s"), strict=True):
@@ -31,7 +31,7 @@ def plot_latency_cdfs(runs: Mapping[str, str | Path], path: str | Path) -> Path:
         scale = "log" if positive else "linear"
         axis.set(xlabel=name, ylabel="share of all requests", xscale=scale, ylim=(0, 1))
         axis.grid(alpha=0.3)
-    axes[1].legend(loc="lower right", fontsize="small")
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside right upper", fontsize="small")
     return _save(figure, path)
 
 
@@ -55,6 +55,8 @@ def plot_timeline(folder: str | Path, path: str | Path) -> Path:
     if prices is not None:
         _per_device(axes[3], prices, "slot_price", "slot price")
         _per_device(axes[4], prices, "kv_price", "KV price")
+        for axis in axes[3:]:
+            axis.set_ylim(bottom=0)
     axes[1].legend(loc="upper right", fontsize="small", ncols=4)
     axes[-1].set_xlabel("time (s)")
     return _save(figure, path)

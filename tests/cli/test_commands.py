@@ -12,6 +12,7 @@ from click.testing import CliRunner, Result
 from olp_ray.cli import main
 from olp_ray.cli.group import COMMANDS
 from olp_ray.cli.serve import build_serve_config
+from olp_ray.config.router import PRESETS
 from olp_ray.config.sweep import load_sweep
 from olp_ray.core.policies import POLICIES
 from olp_ray.errors import ConfigError
@@ -125,6 +126,75 @@ def test_workload_describe_convert_list(trace: Path, tmp_path: Path) -> None:
     assert "lmsys" in ok("workload", "list")
 
 
+def test_describe_draws_into_the_output_folder_unless_told(trace: Path, tmp_path: Path) -> None:
+    text = ok("workload", "describe", trace)
+    assert "Open olp-ray-out/t.png" in text
+    assert (tmp_path / "olp-ray-out" / "t.png").exists()
+    assert [path.name for path in tmp_path.iterdir()] == ["t.csv", "olp-ray-out"]
+
+
+def test_a_generated_trace_is_described_and_simulated(tmp_path: Path) -> None:
+    flags = ("--requests", "80", "--rate", "20", "--sessions", "3:5", "--arrivals", "gamma:2", "--seed", "1")
+    ok("workload", "generate", "g.csv", "--workload", "arena", *flags)
+    assert "session" in ok("workload", "describe", "g.csv")
+    ok("simulate", "--trace", "g.csv", "--fleet", "1xa100-8b", "--out", "o")
+    assert len(pd.read_parquet("o/requests.parquet")) == 80
+
+
+def test_generated_workloads_from_flags(tmp_path: Path) -> None:
+    ok("simulate", *SMALL, "--arrivals", "gamma:3", "--sessions", "2:1", "--out", "o")
+    summary = json.loads(Path("o/summary.json").read_text())
+    assert summary["scenario"]["arrivals"]["variation"] == 3
+    assert pd.read_parquet("o/requests.parquet")["session"].str.startswith("s").all()
+
+
+def test_simulate_says_how_long_decisions_took_and_logs_prices() -> None:
+    text = ok("simulate", *SMALL, "--out", "o")
+    assert "The router was called" in text
+    assert set(pd.read_parquet("o/prices.parquet")["device_id"]) == {"d0", "d1"}
+    summary = json.loads(Path("o/summary.json").read_text())
+    assert summary["decision_time"]["calls"] == len(pd.read_parquet("o/handle_times.parquet")) > 0
+    ok("simulate", *SMALL, "--policy", "round_robin", "--out", "o")
+    assert not Path("o/prices.parquet").exists()
+
+
+def test_a_narrow_compare_says_where_the_rest_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    flags = (*SMALL, "--seeds", "1", "--workers", "1", "--policy", "round_robin", "--policy", "central_fifo")
+    text = ok("compare", *flags)
+    rows = [line for line in text.splitlines() if line.startswith(("  round_robin", "  central_fifo"))]
+    assert rows
+    assert max(map(len, rows)) <= 80
+    assert "No room here for: " in text
+    assert "olp-ray-out/results.parquet" in text
+    assert "Replaced 9 files of an earlier run in olp-ray-out." in ok("compare", *flags)
+
+
+PERIOD = ("--fleet", "2xB4M3000", "--rate", "0.04", "--requests", "40")
+
+
+def test_bound_prints_every_metric_and_what_is_relaxed() -> None:
+    text = ok("bound", *PERIOD, "--grid", "8", "--out", "o")
+    for part in ("e2e_mean_s (s)", "ttft_mean_s (s)", "attainment", "gap", "added up over 8 periods", "equal devices"):
+        assert part in text
+    bounds = json.loads(Path("o/summary.json").read_text())["bounds"]
+    assert bounds["e2e_mean_s"]["bound"] <= bounds["e2e_mean_s"]["achieved"]
+    assert bounds["attainment"]["bound"] >= bounds["attainment"]["achieved"]
+
+
+def test_compare_with_a_bound() -> None:
+    flags = ("--mode", "period", *PERIOD, "--seeds", "2", "--workers", "1", "--policy", "central_fifo")
+    text = ok("compare", *flags, "--metric", "e2e_mean_s", "--bound", "--out", "o")
+    assert "regret" in text
+    assert (pd.read_parquet("o/results.parquet")["regret"] > -1e-9).all()
+
+
+def test_policies_lists_every_preset() -> None:
+    text = ok("policies")
+    assert all(name in text for name in PRESETS)
+    assert any(name.startswith("paper_") for name in PRESETS)
+
+
 def test_front_prints_and_draws(tmp_path: Path) -> None:
     rows = [
         {"trial": i, "seed": 0, "param.objective.ttft": i, "e2e_mean_s": 3.0 - i, "ttft_p99_s": 1.0 + i} for i in (0, 1)
@@ -178,6 +248,13 @@ def test_serve_flags_become_its_config(tmp_path: Path) -> None:
         (("simulate", "--scenario", "none.yaml"), "none.yaml: No such file"),
         (("simulate", "--shards", "0"), "shards: expected at least 1, got 0"),
         (("simulate", "--seed", "-1"), "seeds must be distinct whole numbers >= 0"),
+        (("compare", "--bound"), "in timed mode there is none; add mode period"),
+        (("bound", "--mode", "timed"), "in timed mode there is none"),
+        (("bound", "--metric", "e2e_p99_s"), "metric 'e2e_p99_s' has no hindsight bound"),
+        (("simulate", "--arrivals", "gama:3"), "arrivals 'gama:3': expected poisson, gamma:CV"),
+        (("simulate", "--arrivals", "rates:1@0", "--load", "1"), "arrivals state their own rates"),
+        (("simulate", "--sessions", "3"), "sessions '3': expected TURNS:THINK_S"),
+        (("simulate", "--workload", "chat1m", "--sessions", "3:5", "--rate", "1"), "sessions need one of lmsys"),
         (("compare", "--seeds", "0"), "seeds: Tuple should have at least 1 item"),
         (("compare", "--metric", "e2e"), "--metric: 'e2e' is unknown"),
         (("compare", "--reference", "edf", "--policy", "round_robin"), "--reference: 'edf' is unknown"),
