@@ -295,6 +295,22 @@ def test_mixed_batches_take_one_more_step_and_count_prompts_when_asked(route):
     assert column.tolist() == [0, 1, 7, 10, 1, 15]  # Appendix A: s, s + 1, .. s + o over 1 + o steps; s + o tokens
 
 
+@pytest.mark.parametrize(
+    ("mixed", "count_prompt_tokens", "column"),
+    [
+        (False, False, [0, 1, 6, 11, 1, 5]),  # eq. 1: s + 1, .. s + o over o steps; o tokens
+        (False, True, [0, 1, 6, 11, 1, 15]),
+        (True, False, [0, 1, 7, 10, 1, 5]),
+        (True, True, [0, 1, 7, 10, 1, 15]),
+    ],
+)
+def test_both_token_counts_go_with_both_memory_kernels(mixed, count_prompt_tokens, column, route):
+    alpha = Objective(1.0, 0, 0, 0, 0, 0, 30.0, 10.0)
+    router = route([Device("g0", 4, 1000, 1.0)], alpha, mixed=mixed, count_prompt_tokens=count_prompt_tokens)
+    router.handle(1.0, [Arrived(Request("a", 1.0, 10, 5.0))])
+    assert router.policy.prices.columns.tolist() == [column]
+
+
 def test_after_the_horizon_what_waits_starts_in_order_of_arrival(route):
     router = route([Device("g0", 1, 1000, 1.0)])
     router.handle(T, [Arrived(Request("a", 58.0, 10, 90.0)), Arrived(Request("b", 59.0, 10, 5.0))])
