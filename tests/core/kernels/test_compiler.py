@@ -1,0 +1,60 @@
+"""Kernels are compiled once per machine, and work where nothing can be kept on disk."""
+
+import subprocess
+import sys
+
+import numba
+import pytest
+from numba.core import caching
+
+from olp_ray.core.kernels.compiler import kernel
+
+RUN = """
+import sys
+from olp_ray.config import FleetConfig, RouterConfig
+from olp_ray.config.build import build_priced_router
+from olp_ray.core.kernels import planning, pricing
+from olp_ray.sim import simulate
+from olp_ray.workload import make_requests, parse_predictor
+from olp_ray.workload.generators import generate
+
+requests = make_requests(generate("chat1m", 150, 9.0, seed=1), parse_predictor("uniform:0.2"), 0, rotate=False)
+for fleet, mode in (("2xB24M40000", "period"), ("2xa100-7b", "timed")):
+    for policy in ("online_lp", "sjf_reservation", "online_lp_paper"):
+        router = build_priced_router(RouterConfig(policy=policy), FleetConfig.parse(fleet), mode, 0)
+        simulate(requests, FleetConfig.parse(fleet), mode, router, update_s=8.0)
+for module in (planning, pricing):
+    for name, found in vars(module).items():
+        print(name, len(found.signatures)) if hasattr(found, "signatures") else None
+"""
+
+compiled_only = pytest.mark.skipif(numba.config.DISABLE_JIT, reason="kernels run as plain Python")
+
+
+@compiled_only
+def test_each_kernel_has_one_type_per_argument():
+    done = subprocess.run([sys.executable, "-c", RUN], capture_output=True, text=True, check=True)
+    counts = dict(line.split() for line in done.stdout.splitlines())
+    assert {"fill", "integrals", "remaining_of_all"} <= set(counts)
+    assert {name: int(count) for name, count in counts.items() if int(count) > 1} == {}
+
+
+@compiled_only
+def test_without_a_place_on_disk_kernels_work_and_a_warning_says_so(monkeypatch):
+    monkeypatch.setattr(caching.CacheImpl, "_locator_classes", [])
+    with pytest.warns(RuntimeWarning, match="NUMBA_CACHE_DIR"):
+
+        @kernel
+        def double(x):
+            return 2.0 * x
+
+    assert double(4.0) == 8.0
+
+
+@compiled_only
+def test_division_by_zero_is_as_on_arrays():
+    @kernel
+    def share(x, y):
+        return x / y
+
+    assert share(1.0, 0.0) == float("inf")
