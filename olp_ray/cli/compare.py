@@ -81,7 +81,8 @@ def compare(
             out,
             workers=workers,
             open_router=open_router,
-            bound=metric if with_bound else None,
+            metric=metric,
+            bound=with_bound,
             on_arrivals=settled,
             tell=bar,
         )

@@ -16,6 +16,8 @@ from olp_ray.report.intervals import mean_interval
 from olp_ray.report.metrics import METRICS
 from olp_ray.report.tables import ranked
 
+USUAL = ("ttft_p95_s", "e2e_mean_s", "attainment")  # metrics that a comparison draws
+
 
 def plot_latency_cdfs(runs: Mapping[str, str | Path], path: str | Path) -> Path:
     """CDFs of TTFT and E2E over all requests; label -> requests.parquet. It ends below 1 if some never got there."""
@@ -62,9 +64,7 @@ def plot_timeline(folder: str | Path, path: str | Path) -> Path:
     return _save(figure, path)
 
 
-def plot_comparison(
-    results: str | Path, path: str | Path, metrics: Sequence[str] = ("ttft_p95_s", "e2e_mean_s", "attainment")
-) -> Path:
+def plot_comparison(results: str | Path, path: str | Path, metrics: Sequence[str] = USUAL) -> Path:
     """Bars per policy with 95 % intervals and a dot per seed; results is a parquet file with policy, seed and metrics.
 
     The axis follows the seeds: an interval over few of them that reaches beyond is cut.

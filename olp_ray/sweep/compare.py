@@ -13,6 +13,7 @@ import pandas as pd
 from olp_ray.config.scenario import ScenarioConfig
 from olp_ray.errors import ConfigError
 from olp_ray.report.metrics import METRICS
+from olp_ray.report.plots import USUAL as DRAWN_ALWAYS
 from olp_ray.report.plots import plot_comparison, plot_latency_cdfs
 from olp_ray.sim.records import write_parquet
 from olp_ray.sweep.bound import USUAL, check_bounded, scenario_bound
@@ -74,7 +75,8 @@ def compare(
     *,
     workers: int | None = None,
     open_router: OpenRouter | None = None,
-    bound: str | None = None,
+    metric: str = "attainment",
+    bound: bool = False,
     on_arrivals: Callable[[Arrivals], None] = lambda arrivals: None,
     progress: Callable[[int, int], None] = lambda done, total: None,
     tell: Tell = lambda done, total: None,
@@ -83,15 +85,16 @@ def compare(
 
     `out` gets results.parquet (one row per run), decision_times.parquet, summary.json, the figures, and the tables of
     each run under `runs/`; what an earlier comparison wrote there is replaced. Runs go to `workers` processes, one per
-    CPU by default; with `open_router` they stay in this process. bound names a metric whose hindsight bound is computed
-    beside them. on_arrivals is told the settled arrival rate, progress the (jobs done, jobs in all), tell the same in
-    parts, while measuring and while running. A script that calls this needs the usual `if __name__ == "__main__":`
-    guard of multiprocessing. Raises `ConfigError` for an unknown policy or a metric without a bound, before any run.
+    CPU by default; with `open_router` they stay in this process. metric is drawn beside the usual ones; with bound its
+    hindsight bound is computed too. on_arrivals is told the settled arrival rate, progress the (jobs done, jobs in
+    all), tell the same in parts, while measuring and while running. A script that calls this needs the usual
+    `if __name__ == "__main__":` guard of multiprocessing. Raises `ConfigError` for an unknown policy or a metric
+    without a bound, before any run.
     """
     if len(set(policies)) < len(policies):
         raise ConfigError(f"policies {', '.join(policies)}: each may be given once")
-    if bound is not None:
-        check_bounded(scenario, [bound])
+    if bound:
+        check_bounded(scenario, [metric])
     out = Path(out)
     scenarios = {p: scenario.model_copy(update={"router": scenario.router.with_policy(p)}) for p in policies}
     names = {(p, s): f"runs/{p.replace(':', '-')}-seed{s}" for p in policies for s in scenario.seeds}
@@ -102,8 +105,8 @@ def compare(
     on_arrivals(arrivals)
     tasks = [Task(p, scenarios[p], seed, arrivals.rate, out / folder) for (p, seed), folder in names.items()]
     jobs: list[Callable[[Tell], Any]] = [functools.partial(run_task, task, open_router=open_router) for task in tasks]
-    if bound is not None:
-        jobs += [functools.partial(_bound_of, scenario, seed, arrivals.rate, bound) for seed in scenario.seeds]
+    if bound:
+        jobs += [functools.partial(_bound_of, scenario, seed, arrivals.rate, metric) for seed in scenario.seeds]
     results: dict[int, Any] = {}
     progress(0, len(jobs))
     for index, result in run_jobs(jobs, 1 if open_router is not None else workers, tell):
@@ -113,14 +116,18 @@ def compare(
         pd.DataFrame([{"policy": t.policy, "seed": t.seed, **results[i][part]} for i, t in enumerate(tasks)])
         for part in range(2)
     )
-    if bound is not None:
+    if bound:
         by_seed = {seed: results[len(tasks) + i] for i, seed in enumerate(scenario.seeds)}
-        runs = with_regret(runs, bound, by_seed)
+        runs = with_regret(runs, metric, by_seed)
     write_parquet(runs, out / "results.parquet")
     write_parquet(times, out / "decision_times.parquet")
-    content = {"runs": runs.to_dict("records"), "decision_times": times.to_dict("records"), "bounded": bound}
+    content = {
+        "runs": runs.to_dict("records"),
+        "decision_times": times.to_dict("records"),
+        "bounded": metric if bound else None,
+    }
     write_summary(out, scenario, arrivals, files, content)
-    return Comparison(runs, times, arrivals, _figures(tasks, out), replaced)
+    return Comparison(runs, times, arrivals, _figures(tasks, metric, out), replaced)
 
 
 def run_task(task: Task, tell: Tell, *, open_router: OpenRouter | None = None) -> Outcome:
@@ -149,9 +156,9 @@ def _bound_of(scenario: ScenarioConfig, seed: int, rate: float | None, metric: s
     return found.bound
 
 
-def _figures(tasks: Sequence[Task], out: Path) -> tuple[Path, ...]:
+def _figures(tasks: Sequence[Task], metric: str, out: Path) -> tuple[Path, ...]:
     first = {task.policy: task.folder / "requests.parquet" for task in reversed(tasks)}
     return (
-        plot_comparison(out / "results.parquet", out / FIGURES[0]),
+        plot_comparison(out / "results.parquet", out / FIGURES[0], tuple(dict.fromkeys((*DRAWN_ALWAYS, metric)))),
         plot_latency_cdfs(dict(reversed(first.items())), out / FIGURES[1]),
     )

@@ -42,7 +42,7 @@ def test_processes_change_nothing(tmp_path: Path) -> None:
 def test_a_bound_adds_two_columns(tmp_path: Path) -> None:
     keys = {"mode": "period", "fleet": "1xB4M3000", "rate": 0.02, "requests": 20, "seeds": (0, 1)}
     scenario = ScenarioConfig.model_validate(keys)
-    result = compare(scenario, ("central_fifo",), tmp_path, workers=1, bound="e2e_mean_s")
+    result = compare(scenario, ("central_fifo",), tmp_path, workers=1, metric="e2e_mean_s", bound=True)
     assert (result.runs["e2e_mean_s"] - result.runs["bound"]).equals(result.runs["regret"])
     assert (result.runs["regret"] > -1e-9).all()
     assert result.runs["bound"].nunique() == 2

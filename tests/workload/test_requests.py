@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from olp_ray.config.workload import ArrivalsConfig
 from olp_ray.errors import WorkloadError
 from olp_ray.workload import make_requests, parse_predictor, with_rate
 from olp_ray.workload.requests import rescaled, rotated
@@ -78,3 +79,19 @@ def test_requests_at_one_time_have_no_rate() -> None:
 def test_an_empty_workload_is_an_error(rotate: bool, predictor: str) -> None:
     with pytest.raises(WorkloadError, match=r"the workload is empty; expected at least one request"):
         make_requests(FRAME.head(0), parse_predictor(predictor), 0, rotate=rotate)
+
+
+def test_a_trace_gets_new_arrivals_and_keeps_its_lengths() -> None:
+    batches = pd.DataFrame(  # as Mooncake has them: many at once
+        {"arrived_at": np.repeat(np.arange(500) * 3.0, 4), "num_prefill_tokens": range(2000), "num_decode_tokens": 5}
+    )
+    made = make_requests(batches, PERFECT, 0, rotate=False, arrivals=ArrivalsConfig.parse("poisson"))
+    gaps = np.diff([r.request.arrival_s for r in made])
+    assert gaps.mean() == pytest.approx(0.75, rel=0.1)  # its own rate
+    assert gaps.std() / gaps.mean() == pytest.approx(1.0, abs=0.1)
+    assert [r.request.prompt_tokens for r in made] == list(range(2000))
+    faster = make_requests(batches, PERFECT, 0, rotate=False, rate=8.0, arrivals=ArrivalsConfig.parse("gamma:3"))
+    assert np.diff([r.request.arrival_s for r in faster]).mean() == pytest.approx(1 / 8)
+    stated = make_requests(batches, PERFECT, 0, arrivals=ArrivalsConfig.parse("rates:1@0,4@500"))
+    times = np.array([r.request.arrival_s for r in stated])
+    assert (times < 500).sum() == pytest.approx(500, abs=90)
