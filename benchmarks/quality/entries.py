@@ -33,7 +33,7 @@ CLAIMS = (
     Claim("attainment", SHED, "attainment"),
     Claim("attainment", SERVE, "attainment"),
     Claim("e2e_mean_s", SERVE, "e2e"),
-    Claim("ttft_mean_s", SERVE, "e2e"),
+    Claim("ttft_mean_s", SERVE, "ttft"),
     Claim("ttft_p95_s", SERVE, "p95_ttft"),
     Claim("ttft_p99_s", SERVE, "p99_ttft"),
     Claim("tokens_in_time_per_s", SERVE, "throughput"),
@@ -73,8 +73,11 @@ def router_config(entry: str, variant: str) -> RouterConfig:
     if ablation and ablation not in ABLATIONS:
         raise ConfigError(f"entry {entry!r}: ablation {ablation!r} is unknown (valid: {', '.join(ABLATIONS)})")
     config = RouterConfig(preset="attainment").with_policy(name)
-    changes = {"shed": variant == SHED, **ABLATIONS.get(ablation, {})}
-    return config.model_copy(update={"online_lp": config.online_lp.model_copy(update=changes)})
+    changes = {
+        "rejects": "deadline" if variant == SHED else "never",
+        "online_lp": config.online_lp.model_copy(update=ABLATIONS.get(ablation, {})),
+    }
+    return config.model_copy(update=changes)
 
 
 def check_entry(entry: str) -> None:

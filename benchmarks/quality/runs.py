@@ -91,7 +91,12 @@ def _what_matters(config: RouterConfig, settings: PolicySettings) -> dict[str, A
     return {
         "objective": dataclasses.asdict(settings.objective),
         "aged_length_weight": settings.aged_length_weight,
-        **{name: getattr(lp, name) for name in ("shed", "update_s", "remaining_quantile", "prefill_ahead_s")},
+        **{name: getattr(lp, name) for name in ("update_s", "remaining_quantile", "prefill_ahead_s")},
+        **(
+            {"rejects": settings.rejects, "max_wait_s": lp.max_wait_s, "guard": lp.guard}
+            if settings.rejects != "never"
+            else {}
+        ),
     }
 
 

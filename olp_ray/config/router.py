@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, model_validator
 
 from olp_ray.config.base import Count, Mode, Model, NotNegative, Positive, nearest
-from olp_ray.core.policies.settings import OnlineLPSettings, PaperLPSettings, PolicySettings, RouterLimits
+from olp_ray.core.policies.settings import OnlineLPSettings, PaperLPSettings, PolicySettings, Rejects, RouterLimits
 from olp_ray.core.types import Objective
 from olp_ray.errors import ConfigError
 
@@ -27,6 +27,7 @@ class ObjectiveConfig(Model):
     class_weights: dict[str, Positive] = Field(default_factory=dict)
     priority_factor: Positive = 2.0
     tenant_fairness: NotNegative = 0.0
+    joint_deadlines: bool | None = None
 
 
 class OnlineLPConfig(Model):
@@ -47,7 +48,7 @@ class OnlineLPConfig(Model):
     regular_price: NotNegative = 0.02
     level_ratio: Annotated[float, Field(gt=1)] = 1.1
     guard: Annotated[float, Field(ge=0, le=1)] = 0.7
-    gate_scale: NotNegative = 0.7
+    gate_scale: NotNegative = 1.0
     gate_off: NotNegative = 0.02
     history: Count = 512
     rate_window: Count = 200
@@ -58,7 +59,6 @@ class OnlineLPConfig(Model):
     prefill_ahead_s: Positive = 0.1
     load_weight: NotNegative = 1e-3
     reservation: bool = True
-    shed: bool | None = None
 
 
 class PaperLPConfig(Model):
@@ -84,19 +84,43 @@ class PaperLPConfig(Model):
 
 
 class Preset(Model):
-    """A named objective: weights as ratios, and how its starvation bound is set."""
+    """A named objective: weights as ratios, what it rejects, and how its starvation bound is set."""
 
     weights: tuple[NotNegative, NotNegative, NotNegative, NotNegative, NotNegative, NotNegative]
-    shed: bool
     doc: str
+    rejects: Rejects = "max_wait"
+    joint_deadlines: bool = False
+    max_wait_ttfts: Positive | None = None  # X as a multiple of the TTFT threshold, in place of E2E thresholds
+    exempt_share: float = 0.01
 
 
 PRESETS: dict[str, Preset] = {
-    "balanced": Preset(weights=(0, 1, 1, 0.1, 1, 1), shed=False, doc="a bit of everything; the default"),
-    "e2e": Preset(weights=(0, 1, 1, 0, 0, 0), shed=False, doc="lowest mean end-to-end latency"),
-    "attainment": Preset(weights=(0, 0, 0, 0.01, 1, 1), shed=True, doc="most requests inside both thresholds"),
+    "balanced": Preset(weights=(0, 1, 1, 0.1, 1, 1), doc="a bit of everything; the default"),
+    "e2e": Preset(weights=(0, 1, 1, 0, 0, 0), doc="lowest mean end-to-end latency"),
+    "ttft": Preset(weights=(0, 0, 1, 0, 0, 0), doc="lowest mean time to first token"),
+    "throughput": Preset(weights=(1, 0, 0, 0.1, 0, 0), doc="most output tokens"),
+    "attainment": Preset(
+        weights=(0, 0, 0, 0.01, 1, 1),
+        doc="most requests inside both thresholds (goodput)",
+        rejects="deadline",
+        joint_deadlines=True,
+    ),
+    "p95_ttft": Preset(
+        weights=(0, 0, 0, 0.01, 0, 1),
+        doc="95 of 100 first tokens inside the TTFT threshold",
+        rejects="deadline",
+        max_wait_ttfts=1,
+        exempt_share=0.045,
+    ),
+    "p99_ttft": Preset(
+        weights=(0, 0, 0, 0.01, 0, 1),
+        doc="99 of 100 first tokens inside twice the TTFT threshold",
+        rejects="deadline",
+        max_wait_ttfts=2,
+        exempt_share=0.008,
+    ),
     **{
-        f"paper_{name}": Preset(weights=weights, shed=False, doc=f"weights of the paper's {figure}")
+        f"paper_{name}": Preset(weights=weights, rejects="never", doc=f"weights of the paper's {figure}")
         for name, figure, weights in (
             ("latency_mixed", "Figure 14a", (1 / 135, 1, 1, 1, 1 / 400, 1 / 400)),
             ("latency", "Figure 3a", (0, 1, 1, 0, 0, 0)),
@@ -113,10 +137,16 @@ DEFAULT_THRESHOLDS: dict[Mode, tuple[float, float]] = {"timed": (15.0, 2.0), "pe
 
 
 class RouterConfig(Model):
-    """The policy and its objective."""
+    """The policy and its objective.
+
+    rejects says when a waiting request is turned away, for every policy with a central queue: "never"; at the
+    starvation bound X where its price says that capacity can not hold it ("max_wait"); or also once it can not meet
+    its deadlines any more ("deadline"). None takes the preset's.
+    """
 
     policy: str = "online_lp"
     preset: str = "balanced"
+    rejects: Rejects | None = None
     objective: ObjectiveConfig = ObjectiveConfig()
     online_lp: OnlineLPConfig = OnlineLPConfig()
     paper_lp: PaperLPConfig = PaperLPConfig()
@@ -151,21 +181,26 @@ class RouterConfig(Model):
         weights = dict(zip(names, PRESETS[self.preset].weights, strict=True))
         thresholds = dict(zip(("e2e_threshold_s", "ttft_threshold_s"), DEFAULT_THRESHOLDS[mode], strict=True))
         given = {k: v for k, v in self.objective.model_dump().items() if v is not None}
+        given["joint_deadlines"] = given.get("joint_deadlines", PRESETS[self.preset].joint_deadlines)
         given["class_weights"] = tuple(sorted(self.objective.class_weights.items()))
         return Objective(**{**weights, **thresholds, **given})
 
     def settings(self, mode: Mode) -> PolicySettings:
         objective = self.core_objective(mode)
-        shed = PRESETS[self.preset].shed
+        preset = PRESETS[self.preset]
+        rejects = self.rejects or preset.rejects
         return PolicySettings(
             objective,
-            online_lp_settings(self.online_lp, objective, mode, shed),
+            rejects,
+            online_lp_settings(self.online_lp, objective, mode, preset, rejects),
             paper_lp_settings(self.paper_lp, objective, mode),
             self.aged_length_weight,
         )
 
 
-def online_lp_settings(config: OnlineLPConfig, objective: Objective, mode: Mode, shed: bool) -> OnlineLPSettings:
+def online_lp_settings(
+    config: OnlineLPConfig, objective: Objective, mode: Mode, preset: Preset, rejects: Rejects
+) -> OnlineLPSettings:
     """Constants for the period model as measured there; in seconds as ratios of the thresholds."""
     e2e_s, ttft_s = objective.e2e_threshold_s, objective.ttft_threshold_s
     if mode == "period":
@@ -186,10 +221,13 @@ def online_lp_settings(config: OnlineLPConfig, objective: Objective, mode: Mode,
             "urgency_s": ttft_s / 5,
             "gate_horizon_s": ttft_s,
         }
-    derived["max_wait_s"] = 40 * e2e_s  # a safety net: in lasting overload a tight bound is first-come, first-served
-    derived["max_wait_exempt_share"] = 0.01
+    # where nothing is rejected a safety net: in lasting overload a tight bound is first-come, first-served
+    derived["max_wait_s"] = (40 if rejects == "never" else 4) * e2e_s
+    if preset.max_wait_ttfts is not None:
+        derived["max_wait_s"] = preset.max_wait_ttfts * ttft_s
+    derived["max_wait_exempt_share"] = preset.exempt_share
     given = {k: v for k, v in config.model_dump().items() if v is not None}
-    merged: dict[str, Any] = {"shed": shed, "end_s": math.inf, **derived, **given}
+    merged: dict[str, Any] = {"end_s": math.inf, **derived, **given}
     merged.setdefault("update_s", merged["bucket_s"] / 2)
     return OnlineLPSettings(**merged)
 

@@ -85,9 +85,9 @@ class SweepConfig(Model):
 
 def router_keys() -> list[str]:
     """The keys that a space may name."""
-    skipped = {"reservation", "shed"}
+    skipped = {"reservation"}
     return [
-        *(f"objective.{name}" for name in ObjectiveConfig.model_fields),
+        *(f"objective.{name}" for name in ObjectiveConfig.model_fields if name != "joint_deadlines"),
         *(f"online_lp.{name}" for name in OnlineLPConfig.model_fields if name not in skipped),
     ]
 

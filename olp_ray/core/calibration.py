@@ -31,6 +31,8 @@ MIN_SAMPLES = 16
 REBUILD_EVERY = 32
 BIN_SAMPLES = 160
 BINS = 4
+BINS_IN_ALL = 8  # by predicted length, and where predictions are few or equal, by prompt length
+FEW_PROMPT_BINS = 3
 SHRINKAGE = 20.0  # weight of the overall ratio against a prompt tercile's own, in requests of mean length
 
 
@@ -54,6 +56,12 @@ class Calibration:
         self._renew()
         return self._ratios
 
+    @property
+    def log_error(self) -> float:
+        """Standard deviation of ln(o / o^) within bins: how far lengths are off after calibration; 0 while unknown."""
+        self._renew()
+        return self._error
+
     def add(self, prompt_tokens: float, predicted_tokens: float, output_tokens: float) -> None:
         """Learn one completion."""
         self._samples.append((prompt_tokens, predicted_tokens, max(output_tokens, 1.0)))
@@ -65,23 +73,27 @@ class Calibration:
         """ell for new requests, tokens, unrounded; arrays of one shape."""
         if self.is_identity:
             return np.asarray(predicted_tokens, dtype=np.float64)
-        tercile = np.searchsorted(self._tercile_edges, prompt_tokens, side="left")
-        return np.maximum(predicted_tokens * self._tercile_ratio[tercile], 1.0)
+        part = np.searchsorted(self._ratio_edges, prompt_tokens, side="left")
+        return np.maximum(predicted_tokens * self._prompt_ratio[part], 1.0)
 
-    def median_length(self, predicted_tokens: np.ndarray) -> np.ndarray:
-        """n for new requests, whole tokens >= 1."""
+    def median_length(self, predicted_tokens: np.ndarray, prompt_tokens: np.ndarray) -> np.ndarray:
+        """n for new requests, whole tokens >= 1; arrays of one shape."""
         if self.is_identity:
             return np.maximum(np.rint(predicted_tokens), 1.0)
-        return np.maximum(np.rint(predicted_tokens * self._medians[self._bin(predicted_tokens)]), 1.0)
+        bins = self._bin(predicted_tokens, prompt_tokens)
+        return np.maximum(np.rint(predicted_tokens * self._medians[bins]), 1.0)
 
-    def remaining(self, decoded: np.ndarray, predicted_tokens: np.ndarray, level: float) -> np.ndarray:
+    def remaining(
+        self, decoded: np.ndarray, predicted_tokens: np.ndarray, prompt_tokens: np.ndarray, level: float
+    ) -> np.ndarray:
         """Conditional quantile of the tokens still to come, given `decoded`; at least 1. Arrays of one shape.
 
         The ratio's distribution is conditioned on exceeding what is decoded already; past every ratio seen, the
         remainder is exponential.
         """
-        flat = np.array(decoded, dtype=np.float64).ravel(), np.array(predicted_tokens, dtype=np.float64).ravel()
-        return kernels.planning.remaining_of_all(*flat, level, self.ratios).reshape(np.shape(decoded))
+        given = np.broadcast_arrays(decoded, predicted_tokens, prompt_tokens)
+        theta, said, prompt = (np.array(values, dtype=np.float64).ravel() for values in given)
+        return kernels.planning.remaining_of_all(theta, said, prompt, level, self.ratios).reshape(np.shape(decoded))
 
     def snapshot(self) -> dict[str, Any]:
         self._renew()
@@ -110,36 +122,59 @@ class Calibration:
 
     def _set_identity(self) -> None:
         self._identity = True
+        self._error = 0.0
         self._built = np.empty((0, 3))
-        self._ratios = Ratios(False, np.empty(0), np.zeros(2, dtype=np.int64), np.empty(0), np.empty(0), 1.0)
+        self._ratios = Ratios(
+            False, np.empty(0), np.empty((1, 0)), np.zeros(2, dtype=np.int64), np.empty(0), np.empty(0), 1.0
+        )
 
     def _rebuild(self, samples: np.ndarray) -> None:
         self._identity = False
         self._built = samples
         prompt, predicted, output = samples.T
         ratio = output / predicted
-        edges = np.quantile(predicted, np.arange(1, BINS) / BINS) if len(predicted) >= BIN_SAMPLES else np.empty(0)
-        self._bin_edges = np.unique(edges)
-        bins = self._bin(predicted)
+        self._set_edges(prompt, predicted)
+        bins = self._bin(predicted, prompt)
         order = np.lexsort((ratio, bins))
-        counts = np.bincount(bins, minlength=len(self._bin_edges) + 1)
+        cuts = self._prompt_edges.shape[1] + 1
+        counts = np.bincount(bins, minlength=len(self._prompt_edges) * cuts)
         starts = np.concatenate([[0], np.cumsum(counts)])
         pieces = np.split(ratio[order], starts[1:-1])
         overall = float(np.median(ratio))
         self._medians = np.array([np.median(piece) if len(piece) else overall for piece in pieces])
+        spread = [np.log(piece / np.median(piece)) for piece in pieces if len(piece)]
+        self._error = float(np.concatenate(spread).std())
         span = float(ratio.max()) + 1.0
         lookup = ratio[order] + span * np.repeat(np.arange(len(counts)), counts)
-        self._ratios = Ratios(True, self._bin_edges, starts, ratio[order], lookup, span)
-        self._build_terciles(prompt, predicted, output)
+        self._ratios = Ratios(True, self._bin_edges, self._prompt_edges, starts, ratio[order], lookup, span)
+        self._build_prompt_ratios(prompt, predicted, output)
 
-    def _build_terciles(self, prompt: np.ndarray, predicted: np.ndarray, output: np.ndarray) -> None:
+    def _set_edges(self, prompt: np.ndarray, predicted: np.ndarray) -> None:
+        """Bins by predicted length, each cut by prompt length as far as BINS_IN_ALL goes."""
+        enough = len(predicted) >= BIN_SAMPLES
+        edges = np.quantile(predicted, np.arange(1, BINS) / BINS) if enough else np.empty(0)
+        self._bin_edges = np.unique(edges[edges < predicted.max()]) if enough else edges
+        rows = len(self._bin_edges) + 1
+        cuts = max(1, BINS_IN_ALL // rows) if enough else 1
+        by_length = np.searchsorted(self._bin_edges, predicted, side="left")
+        parts = [prompt[by_length == row] for row in range(rows)]
+        self._prompt_edges = np.array(
+            [np.quantile(part if len(part) else prompt, np.arange(1, cuts) / cuts) for part in parts]
+        )
+
+    def _build_prompt_ratios(self, prompt: np.ndarray, predicted: np.ndarray, output: np.ndarray) -> None:
         ratio = output.sum() / predicted.sum()
         prior = SHRINKAGE * ratio * predicted.mean()
-        self._tercile_edges = np.quantile(prompt, [1 / 3, 2 / 3])
-        tercile = np.searchsorted(self._tercile_edges, prompt, side="left")
-        true_sum = np.bincount(tercile, weights=output, minlength=3)
-        predicted_sum = np.bincount(tercile, weights=predicted, minlength=3)
-        self._tercile_ratio = ratio * (true_sum + prior) / (ratio * predicted_sum + prior)
+        cuts = BINS_IN_ALL if len(prompt) >= BIN_SAMPLES else FEW_PROMPT_BINS
+        self._ratio_edges = np.quantile(prompt, np.arange(1, cuts) / cuts)
+        part = np.searchsorted(self._ratio_edges, prompt, side="left")
+        true_sum = np.bincount(part, weights=output, minlength=cuts)
+        predicted_sum = np.bincount(part, weights=predicted, minlength=cuts)
+        self._prompt_ratio = ratio * (true_sum + prior) / (ratio * predicted_sum + prior)
 
-    def _bin(self, predicted_tokens: np.ndarray) -> np.ndarray:
-        return np.searchsorted(self._bin_edges, predicted_tokens, side="left")
+    def _bin(self, predicted_tokens: np.ndarray, prompt_tokens: np.ndarray) -> np.ndarray:
+        by_length = np.searchsorted(self._bin_edges, predicted_tokens, side="left")
+        cuts = self._prompt_edges.shape[1] + 1
+        if cuts == 1:
+            return by_length
+        return by_length * cuts + (self._prompt_edges[by_length] < prompt_tokens[..., None]).sum(axis=-1)

@@ -83,7 +83,8 @@ def _on_devices(
     for key, request in held:
         g, j, resident = ledger.row(key.device_id), place[request.key], residents[key]
         decoded, predicted = np.array([resident.decoded_tokens]), np.array([resident.predicted_tokens])
-        left = view.calibration.remaining(decoded, predicted, 0.5)
+        prompt = np.array([request.prompt_tokens])
+        left = view.calibration.remaining(decoded, predicted, prompt, 0.5)
         plain = Explanation(
             request.id,
             request.stage,

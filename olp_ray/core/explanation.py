@@ -35,7 +35,7 @@ class WaitReason(StrEnum):
     KV_NOW = "kv_does_not_fit_now"
     NO_FREE_SLOT = "no_free_slot"
     TOO_SMALL = "device_too_small"  # not even empty could it hold the request to its planned end, and another could
-    DEADLINE_PASSED = "deadline_passed"  # the next decision rejects it
+    REJECTED_NEXT = "rejected_next"  # it is too late or too dear: the next decision rejects it
     DEVICE_DRAINING = "device_draining"
     NOT_ELIGIBLE = "not_eligible"  # the device does not run this model or stage
     DEVICE_LOST = "device_lost"  # no device is left in the fleet

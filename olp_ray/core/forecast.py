@@ -136,6 +136,7 @@ class Forecast:
             ledger.count,
             decoded,
             ledger.predicted_tokens.copy(),
+            ledger.raw_prompt_tokens,
             ledger.prompt_tokens + decoded,
             self.occupied_slots,
             self.kv_now,
@@ -164,10 +165,10 @@ def expected_occupancy(
     levels = (0.5,) if calibration.is_identity else OCCUPANCY_LEVELS
     alive = np.zeros((devices, buckets + 1))
     alive_kv = np.zeros((devices, buckets + 1))
-    predicted = np.maximum(ledger.predicted_tokens, 1.0)
+    predicted, prompt = np.maximum(ledger.predicted_tokens, 1.0), ledger.raw_prompt_tokens
     row = np.nonzero(resident)[0]
     for level in levels:
-        remaining = calibration.remaining(decoded, predicted, level)[resident]
+        remaining = calibration.remaining(decoded, predicted, prompt, level)[resident]
         last = np.minimum(np.ceil(remaining / bucket_steps[row]), buckets).astype(np.int64)
         at, size = row * (buckets + 1) + last, devices * (buckets + 1)
         alive += np.bincount(at, minlength=size).reshape(devices, -1) / len(levels)

@@ -359,6 +359,11 @@ class Ledger:
         return self._data[PROMPT, :, : self.width]
 
     @property
+    def raw_prompt_tokens(self) -> np.ndarray:
+        """Prompt tokens of residents without the padding to whole blocks, (G, width)."""
+        return self.prompt_tokens - self._padding
+
+    @property
     def predicted_tokens(self) -> np.ndarray:
         return self._data[PREDICTED, :, : self.width]
 
@@ -438,6 +443,7 @@ class Ledger:
 
     def _renew_fleet(self) -> None:
         """What follows from the devices alone."""
+        self._padding = np.array([[device.block_tokens - 1.0] for device in self.devices]).reshape(-1, 1)
         self.runs_everything = not any(device.models or len(device.stages) < len(Stage) for device in self.devices)
         self._least_step_s = LEAST_STEP_SHARE * np.array([device.step_s for device in self.devices])
         kinds: dict[tuple[float, IterationModel], list[int]] = {}
@@ -467,6 +473,13 @@ class Ledger:
         self._own_idle_s[g] = own + STEP_BLEND * (step_s - self._added_now_s(g) - own)
         self._changed.add(g)
         self._pool_due = True
+
+    @property
+    def idle_step_s(self) -> np.ndarray:
+        """Seconds per iteration of each device with one short sequence, (G,)."""
+        self._settle_steps()
+        alone = np.array([device.iteration.per_sequence_s for device in self.devices])
+        return np.maximum(self._idle_s + alone, self._least_step_s)
 
     def _settle_steps(self) -> None:
         for g in self._changed:

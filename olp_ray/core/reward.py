@@ -70,9 +70,14 @@ def start_value(
         + objective.e2e * np.maximum(window_s - e2e_s, 0.0)
         + objective.ttft * np.maximum(window_s - ttft_s, 0.0)
         + objective.qps
-        + objective.tail_e2e * (e2e_s < terms.e2e_threshold_s)
-        + objective.tail_ttft * (ttft_s < terms.ttft_threshold_s)
+        + _deadline_value(objective, e2e_s < terms.e2e_threshold_s, ttft_s < terms.ttft_threshold_s)
     )
+
+
+def _deadline_value(objective: Objective, e2e_met: np.ndarray, ttft_met: np.ndarray) -> np.ndarray:
+    if objective.joint_deadlines:
+        return (objective.tail_e2e + objective.tail_ttft) * (e2e_met & ttft_met)
+    return objective.tail_e2e * e2e_met + objective.tail_ttft * ttft_met
 
 
 def urgency(
@@ -92,6 +97,8 @@ def urgency(
     slack_1 = terms.e2e_threshold_s - tick_s - (terms.waited_s + life_s)
     by_deadline = objective.tail_ttft * _alive(slack_2, tick_s, urgency_s)
     by_deadline = by_deadline + objective.tail_e2e * _alive(slack_1, tick_s, urgency_s)
+    if objective.joint_deadlines:
+        by_deadline = np.where(np.minimum(slack_1, slack_2) > -tick_s, by_deadline, 0.0)
     steady = (objective.e2e + objective.ttft) * urgency_s
     held_back = (objective.qps + objective.throughput * terms.output_tokens) * urgency_s / (window_s + urgency_s)
     return terms.weight * (steady + held_back + by_deadline)

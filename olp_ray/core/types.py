@@ -177,7 +177,8 @@ class Objective:
 
     Requests may differ in worth: class_weights multiplies the reward of a request class (1 if not named), and each
     step of priority multiplies it by priority_factor. tenant_fairness is the exponent of alpha-fairness between
-    tenants (0: none, 1: proportional; see `core.fairness`).
+    tenants (0: none, 1: proportional; see `core.fairness`). With joint_deadlines a deadline earns something only where
+    both can be met: what counts is requests inside both thresholds (goodput), not deadlines.
     """
 
     throughput: float
@@ -191,6 +192,7 @@ class Objective:
     class_weights: tuple[tuple[str, float], ...] = ()
     priority_factor: float = 1.0
     tenant_fairness: float = 0.0
+    joint_deadlines: bool = False
 
     def __post_init__(self) -> None:
         weights = self.weights

@@ -50,8 +50,8 @@ def test_immediate_dispatch_is_planned_once(tmp_path):
 
 def test_entries():
     lp = router_config("online_lp:e2e+no_reservation", SERVE)
-    assert (lp.preset, lp.online_lp.reservation, lp.online_lp.shed) == ("e2e", False, False)
-    assert router_config("edf", SHED).settings("period").online_lp.shed
+    assert (lp.preset, lp.online_lp.reservation, lp.rejects) == ("e2e", False, "never")
+    assert router_config("edf", SHED).settings("period").rejects == "deadline"
     with pytest.raises(ConfigError, match="no_such"):
         router_config("online_lp+no_such", SERVE)
 

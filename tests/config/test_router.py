@@ -13,7 +13,7 @@ from olp_ray.errors import ConfigError
 def test_every_preset_gives_settings(preset: str, mode: str) -> None:
     settings = RouterConfig(preset=preset).settings(mode)  # type: ignore[arg-type]
     assert settings.objective.weights == PRESETS[preset].weights
-    assert settings.online_lp.shed is PRESETS[preset].shed
+    assert settings.rejects == PRESETS[preset].rejects
     ratio = settings.online_lp.bucket_s / settings.online_lp.update_s
     assert ratio == pytest.approx(round(ratio))
 
@@ -30,10 +30,10 @@ def test_seconds_follow_from_the_thresholds() -> None:
 
 
 def test_what_is_given_wins_over_preset_and_ratio() -> None:
-    data = {"preset": "e2e", "objective": {"qps": 0.5}, "online_lp": {"bucket_s": 2.0, "shed": True}}
+    data = {"preset": "e2e", "objective": {"qps": 0.5}, "rejects": "deadline", "online_lp": {"bucket_s": 2.0}}
     settings = validate(data, RouterConfig, "f").settings("timed")
     assert settings.objective.weights == (0, 1, 1, 0.5, 0, 0)
-    assert (settings.online_lp.bucket_s, settings.online_lp.update_s, settings.online_lp.shed) == (2.0, 1.0, True)
+    assert (settings.online_lp.bucket_s, settings.online_lp.update_s, settings.rejects) == (2.0, 1.0, "deadline")
 
 
 def test_thresholds_default_by_mode() -> None:

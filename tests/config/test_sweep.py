@@ -33,7 +33,7 @@ def test_a_good_file(tmp_path: Path) -> None:
 
 def test_keys_are_numbers_of_the_router_config() -> None:
     assert {"objective.ttft", "online_lp.guard"} <= set(router_keys())
-    assert "online_lp.shed" not in router_keys()
+    assert "online_lp.reservation" not in router_keys()
 
 
 @pytest.mark.parametrize(

@@ -38,7 +38,7 @@ def make_objective():
 def make_settings():
     """Policy settings of the period model; quick ones have few buckets and samples, so that prices move early."""
 
-    def build(objective=None, quick=True, **overrides):
+    def build(objective=None, quick=True, rejects="never", **overrides):
         settings = RouterConfig().settings("period")
         if quick:
             small = {
@@ -55,6 +55,7 @@ def make_settings():
         return dataclasses.replace(
             settings,
             objective=objective or settings.objective,
+            rejects=rejects,
             online_lp=dataclasses.replace(settings.online_lp, **overrides),
         )
 

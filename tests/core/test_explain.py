@@ -29,7 +29,7 @@ from olp_ray.core.types import (
 )
 
 NOW_S = 60.0
-CLOSED = {WaitReason.NOT_ELIGIBLE, WaitReason.DEVICE_DRAINING, WaitReason.DEADLINE_PASSED, WaitReason.TOO_SMALL}
+CLOSED = {WaitReason.NOT_ELIGIBLE, WaitReason.DEVICE_DRAINING, WaitReason.REJECTED_NEXT, WaitReason.TOO_SMALL}
 ROOM = {WaitReason.NO_FREE_SLOT, WaitReason.KV_NOW, WaitReason.KV_LATER}
 QUEUE_REASONS = {WaitReason.BEHIND, WaitReason.RESERVED}
 HOLDING = [
@@ -51,11 +51,11 @@ class Case:
     backlog: tuple[int, ...]  # prompt tokens sent to each device at this moment
     gate_scale: float = 0.7
     reservation: bool = True
-    shed: bool = False
+    rejects: str = "never"
 
     def router(self, make_settings, limits):
-        options = {"gate_scale": self.gate_scale, "reservation": self.reservation, "shed": self.shed, "guard": 0.5}
-        plain = make_settings(OBJECTIVE, quick=False, **options)
+        options = {"gate_scale": self.gate_scale, "reservation": self.reservation, "guard": 0.5}
+        plain = make_settings(OBJECTIVE, quick=False, rejects=self.rejects, **options)
         paper = dataclasses.replace(plain.paper_lp, reward_normaliser="none", horizon_s=500.0)
         router = Router(self.devices, self.policy, dataclasses.replace(plain, paper_lp=paper), limits, seed=0)
         self._hold(router)
@@ -114,8 +114,8 @@ class Case:
         if WaitReason.PRICE in reasons:
             price = (*self.slot_price[:g], 0.0, *self.slot_price[g + 1 :])
             lifted = dataclasses.replace(lifted, slot_price=price)
-        if WaitReason.DEADLINE_PASSED in reasons:
-            lifted = dataclasses.replace(lifted, shed=False)
+        if WaitReason.REJECTED_NEXT in reasons:
+            lifted = dataclasses.replace(lifted, rejects="never")
         return lifted
 
 
@@ -157,7 +157,7 @@ def cases(draw, policies=HOLDING):
         tuple(draw(st.lists(requests, min_size=1, max_size=6, unique_by=lambda r: r.id))),
         tuple(draw(st.sampled_from([0.0, 0.01, 0.1, 3.0])) for _ in devices),
         tuple(draw(st.sampled_from([0, 500])) if slow else 0 for slow in finite),
-        shed=draw(st.booleans()),
+        rejects=draw(st.sampled_from(["never", "deadline"])),
     )
 
 
@@ -281,7 +281,9 @@ MOMENTS = {
         residents=(("g0", 900, 50, 5),),
         waiting=(Request("big", 0.0, 95, 20.0), Request("r", 1.0, 1, 46.0)),
     ),
-    WaitReason.DEADLINE_PASSED: moment("edf", shed=True, waiting=(Request("r", NOW_S - 100, 10, 20.0),)),
+    WaitReason.REJECTED_NEXT: moment(
+        "edf", residents=(("g0", 10, 50, 5),) * 3, rejects="deadline", waiting=(Request("r", NOW_S - 100, 10, 20.0),)
+    ),
 }
 
 
@@ -375,7 +377,7 @@ def test_prices_by_resource_make_the_price_that_decides(case, make_settings, lim
     else:
         worth = router.policy.worth(router._view(), NOW_S)
         cost = worth.slot_price + worth.kv_price
-    closed = CLOSED - {WaitReason.DEADLINE_PASSED}
+    closed = CLOSED - {WaitReason.REJECTED_NEXT}
     for j, answer in enumerate(a for a in router.explain(NOW_S) if a.state == RequestState.WAITING):
         assert [found.price for found in answer.devices] == pytest.approx(cost[:, j].tolist(), abs=1e-12)
         margins = [found.margin for found in answer.devices if not closed & set(found.reasons)]

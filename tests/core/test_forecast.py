@@ -219,7 +219,7 @@ def test_expected_occupancy_agrees_with_a_plain_loop(residents, external, step_s
     for resident in residents:
         for level in levels:
             left = calibration.remaining(
-                np.array([float(resident.decoded)]), np.array([float(resident.predicted)]), level
+                *(np.array([float(x)]) for x in (resident.decoded, resident.predicted, resident.prompt)), level
             )[0]
             for h in range(buckets):
                 if left * step_s > h * bucket_s:

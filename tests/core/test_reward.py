@@ -1,5 +1,6 @@
 """Reward and urgency against the same sums written out for one request and device."""
 
+import dataclasses
 import math
 
 import numpy as np
@@ -8,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from olp_ray.core.reward import Terms, deadline_share, start_value, thresholds, urgency
+from olp_ray.core.types import Objective
 
 W, TAU, TICK = 200.0, 10.0, 1.0
 weights = st.tuples(*[st.sampled_from([0.0, 0.1, 1.0, 3.0])] * 6).filter(any)
@@ -77,3 +79,15 @@ def test_share_of_deadlines(make_objective):
     assert deadline_share(make_objective(e2e=1), W, 50.0, 100.0) == 0
     mixed = make_objective(throughput=0.1, e2e=0.01, qps=5, tail_ttft=3)
     assert deadline_share(mixed, W, 50.0, 100.0) == pytest.approx(3 / (3 + 50 * 0.01 + (5 + 0.1 * 100) * 50 / 250))
+
+
+def test_joint_deadlines_earn_only_where_both_can_be_met():
+    joint = Objective(0, 0, 0, 0.5, 2.0, 3.0, 100.0, 10.0, joint_deadlines=True)
+    terms = Terms(
+        np.array([5.0, 5.0, 20.0]), np.array([50.0, 99.0, 50.0]), np.ones(3), np.full(3, 100.0), np.full(3, 10.0)
+    )
+    life_s = terms.output_tokens
+    assert start_value(joint, 1000.0, terms, 0.0, 0.0, life_s).tolist() == [5.5, 0.5, 0.5]
+    lost = urgency(joint, 1000.0, 10.0, 1.0, terms, 0.0, life_s)
+    apart = urgency(dataclasses.replace(joint, joint_deadlines=False), 1000.0, 10.0, 1.0, terms, 0.0, life_s)
+    assert lost[0] == apart[0] > lost[1] == lost[2] == pytest.approx(0.5 * 10 / 1010)

@@ -100,9 +100,9 @@ def play(world, stream):
 
 @pytest.mark.parametrize("policy", POLICIES)
 @examples(20)
-@given(stream=streams, shed=st.booleans())
-def test_every_request_ends_exactly_once_whatever_happens(world, policy, stream, shed):
-    played = play(world(policy, setting={"shed": shed}), stream)
+@given(stream=streams, rejects=st.sampled_from(["never", "max_wait", "deadline"]))
+def test_every_request_ends_exactly_once_whatever_happens(world, policy, stream, rejects):
+    played = play(world(policy, setting={"rejects": rejects, "max_wait_s": 30.0}), stream)
     played.settle()
     assert set(played.ended) == set(played.true_tokens)
 
@@ -262,7 +262,7 @@ HOLDING = [name for name in POLICIES if build_policy(name, RouterConfig().settin
 @pytest.mark.parametrize("policy", HOLDING)
 def test_with_perfect_predictions_no_engine_ever_evicts(world, make_device, policy):
     """Exact peaks at exact ends: what was admitted stays, in the engines' own books."""
-    played = world(policy, devices=[make_device("g0", 6, 220), make_device("g1", 4, 300)], setting={"shed": False})
+    played = world(policy, devices=[make_device("g0", 6, 220), make_device("g1", 4, 300)])
     rng = np.random.default_rng(5)
     for _ in range(120):
         for _ in range(rng.poisson(0.7)):

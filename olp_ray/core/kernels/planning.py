@@ -22,14 +22,16 @@ OVERRUN_SHARE = 0.15  # beyond every ratio seen, the mean of what is left, as a 
 
 
 @kernel
-def remaining(decoded: float, predicted: float, level: float, known: Ratios) -> float:
+def remaining(decoded: float, predicted: float, prompt_tokens: float, level: float, known: Ratios) -> float:
     """Conditional quantile of the tokens that a resident has still to come; at least 1."""
     if not known.known:
         left = np.ceil(predicted) - decoded
         if left > 0:
             return max(left, 1.0)
     else:
-        b = np.searchsorted(known.bin_edges, predicted)
+        row = np.searchsorted(known.bin_edges, predicted)
+        edges = known.prompt_edges[row]
+        b = row * (len(edges) + 1) + np.searchsorted(edges, prompt_tokens)
         start, stop = known.starts[b], known.starts[b + 1]
         below = min(decoded / predicted, known.span - 0.5) + known.span * b
         at = min(max(np.searchsorted(known.lookup, below, side="right"), start), stop)
@@ -40,11 +42,13 @@ def remaining(decoded: float, predicted: float, level: float, known: Ratios) -> 
 
 
 @kernel
-def remaining_of_all(decoded: np.ndarray, predicted: np.ndarray, level: float, known: Ratios) -> np.ndarray:
+def remaining_of_all(
+    decoded: np.ndarray, predicted: np.ndarray, prompt_tokens: np.ndarray, level: float, known: Ratios
+) -> np.ndarray:
     """`remaining` of each entry, arrays of shape (n,)."""
     found = np.empty(len(decoded))
     for i in range(len(decoded)):
-        found[i] = remaining(decoded[i], predicted[i], level, known)
+        found[i] = remaining(decoded[i], predicted[i], prompt_tokens[i], level, known)
     return found
 
 
@@ -61,7 +65,8 @@ def plan(plans: Plans, g: int, level: float, known: Ratios) -> None:
         return
     plans.planned[g] = 0
     for i in range(plans.residents[g]):
-        _insert(plans, g, remaining(plans.decoded[g, i], plans.predicted[g, i], level, known), plans.kv[g, i])
+        left = remaining(plans.decoded[g, i], plans.predicted[g, i], plans.prompt_tokens[g, i], level, known)
+        _insert(plans, g, left, plans.kv[g, i])
     _set_peaks(plans, g)
 
 

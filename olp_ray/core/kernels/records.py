@@ -17,10 +17,11 @@ SLOT_PRICE, KV_PRICE, SLOT_INTEGRAL, KV_INTEGRAL, TIMED_KV_INTEGRAL = range(5)  
 
 
 class Ratios(NamedTuple):
-    """Ratios of true to predicted length by bin of predicted length, as `core.calibration` keeps them."""
+    """Ratios of true to predicted length as `core.calibration` keeps them: bins of predicted, then of prompt length."""
 
     known: bool  # else lengths are what was predicted
     bin_edges: np.ndarray
+    prompt_edges: np.ndarray  # a row for each bin of predicted length
     starts: np.ndarray  # int64: first ratio of each bin, and the end
     ratios: np.ndarray  # sorted within each bin
     lookup: np.ndarray  # the same, each bin moved up by `span`, so that all are in one order
@@ -42,6 +43,7 @@ class Plans(NamedTuple):
     residents: np.ndarray  # int64 (G,)
     decoded: np.ndarray  # (G, R)
     predicted: np.ndarray  # (G, R)
+    prompt_tokens: np.ndarray  # (G, R) without padding
     kv: np.ndarray  # (G, R)
     occupied: np.ndarray  # (G,) slots
     kv_now: np.ndarray  # (G,) tokens

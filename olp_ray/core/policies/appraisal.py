@@ -15,7 +15,7 @@ Notation
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -34,6 +34,7 @@ class Appraisal:
     terms: Terms
     length_tokens: np.ndarray  # (J,) calibrated median, for feasibility
     prompt_tokens: np.ndarray  # (J,)
+    first_token_s: np.ndarray  # (G, J) or (1, J) F
     life_s: np.ndarray  # (G, J) L
     mean_life_s: np.ndarray  # (J,) over devices
     value: np.ndarray  # (G, J) V
@@ -41,6 +42,7 @@ class Appraisal:
     volume: np.ndarray  # (J,) what a life takes of a mean device, by scarcity
     lost: np.ndarray  # (J,) A on the device where it is largest
     key: np.ndarray  # (J,)
+    log_error: float  # of predicted lengths: keys that differ by less are equal
 
 
 def appraise(
@@ -82,8 +84,9 @@ def appraise(
         key = lost / (cost.min(axis=0) + settings.regular_price * base_price * volume)
     return Appraisal(
         terms,
-        view.calibration.median_length(queue.predicted_output_tokens),
+        view.calibration.median_length(queue.predicted_output_tokens, prompt),
         prompt.copy(),
+        first_s.T,
         np.broadcast_to(life_s.T, cost.shape).copy(),
         mean_life_s,
         np.broadcast_to(value.T, cost.shape).copy(),
@@ -91,6 +94,7 @@ def appraise(
         volume,
         lost,
         key,
+        view.calibration.log_error,
     )
 
 
@@ -98,6 +102,12 @@ def _are_alike(ledger: Ledger) -> bool:
     """Whether a life takes as long on every device, so that worth has to be found for one only."""
     step_s = ledger.step_s
     return bool((step_s == step_s[0]).all() and np.isinf(ledger.prefill.rate_tokens_per_s).all())
+
+
+def fresh_value(objective: Objective, settings: OnlineLPSettings, found: Appraisal) -> np.ndarray:
+    """What the requests would be worth on each device if they had only come, (G, J)."""
+    terms = replace(found.terms, waited_s=np.zeros(len(found.terms.waited_s)))
+    return start_value(objective, settings.reward_window_s, terms, 0.0, found.first_token_s, found.life_s)
 
 
 def resource_shares(ledger: Ledger, prompt: np.ndarray, output: np.ndarray, life_s: np.ndarray) -> np.ndarray:

@@ -11,8 +11,8 @@ from olp_ray.core.admission import Admission, admit_in_order, no_admission, plai
 from olp_ray.core.forecast import Forecast
 from olp_ray.core.policies.base import NOTHING, PolicyStep, View
 from olp_ray.core.policies.outlook import NextDecision, Outlook, look_ahead
+from olp_ray.core.policies.rejection import RejectionRule
 from olp_ray.core.policies.settings import PolicySettings
-from olp_ray.core.policies.shedding import expiry_s, refuse_expired
 from olp_ray.core.types import Objective
 from olp_ray.errors import SnapshotError
 
@@ -27,7 +27,7 @@ class CentralQueue:
 
     def __init__(self, settings: PolicySettings) -> None:
         self._plan = (settings.online_lp.remaining_quantile, settings.online_lp.prefill_ahead_s)
-        self._sheds = settings.online_lp.shed
+        self._rejection = RejectionRule(settings)
         self.objective = settings.objective
         self._rotation = 0
 
@@ -38,18 +38,14 @@ class CentralQueue:
     def step(self, view: View, now_s: float, rng: np.random.Generator) -> PolicyStep:
         if not view.waiting:
             return NOTHING
-        if not self._sheds:
-            return self._start(view, np.ones(len(view.waiting), dtype=bool), now_s)
-        last_s = expiry_s(view, self.objective)
-        alive = last_s > now_s
-        refused = [refuse_expired(view, int(i), self.objective) for i in np.flatnonzero(~alive)]
-        started = self._start(view, alive, now_s)
-        wake_s = min(started.next_wake_s, float(last_s[alive].min(initial=np.inf)))
-        return PolicyStep((*refused, *started.decisions), next_wake_s=wake_s)
-
-    def _start(self, view: View, alive: np.ndarray, now_s: float) -> PolicyStep:
-        """Release the alive requests that fit, by rank."""
         forecast = Forecast(view.ledger, view.calibration, now_s, *self._plan)
+        refused = self._rejection.look(view, forecast, self.objective, now_s)
+        started = self._start(view, forecast, ~refused.any_reason, now_s)
+        rejected = self._rejection.reject_all(view, refused, self.objective)
+        return PolicyStep((*rejected, *started.decisions), next_wake_s=min(started.next_wake_s, refused.next_s))
+
+    def _start(self, view: View, forecast: Forecast, alive: np.ndarray, now_s: float) -> PolicyStep:
+        """Release the alive requests that fit, by rank."""
         if not forecast.takes_more.any():
             return PolicyStep(next_wake_s=forecast.next_room_s(now_s))
         done = self._admit(view, forecast, self._order(view, alive, now_s))
@@ -63,7 +59,7 @@ class CentralQueue:
 
     def _admit(self, view: View, forecast: Forecast, order: np.ndarray) -> Admission:
         queue = view.waiting
-        length = view.calibration.median_length(queue.predicted_output_tokens)
+        length = view.calibration.median_length(queue.predicted_output_tokens, queue.prompt_tokens)
         allowed = view.may_hold(queue.prompt_tokens, length)
         wanted = plain_candidates(queue.prompt_tokens, length, allowed, may_reserve=self.reserves)
         return admit_in_order(
@@ -87,14 +83,12 @@ class CentralQueue:
 
     def outlook(self, view: View, now_s: float) -> Outlook:
         """The decision of `step`, on a copy of the plans."""
-        alive = np.ones(len(view.waiting), dtype=bool)
-        if self._sheds:
-            alive = expiry_s(view, self.objective) > now_s
-        order = self._order(view, alive, now_s)
         forecast = Forecast(view.ledger, view.calibration, now_s, *self._plan)
+        refused = self._rejection.look(view, forecast, self.objective, now_s)
+        order = self._order(view, ~refused.any_reason, now_s)
         done = self._admit(view, forecast, order)
         queue = view.waiting
-        length = view.calibration.median_length(queue.predicted_output_tokens)
+        length = view.calibration.median_length(queue.predicted_output_tokens, queue.prompt_tokens)
         allowed = view.may_hold(queue.prompt_tokens, length)
         decision = NextDecision(order, allowed, queue.prompt_tokens, length, done.placed, done.reserved)
         return look_ahead(view, now_s, *self._plan, decision)

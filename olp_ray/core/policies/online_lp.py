@@ -20,16 +20,16 @@ from olp_ray.core.fairness import TenantShares
 from olp_ray.core.forecast import Forecast
 from olp_ray.core.history import PREDICTED, PROMPT, ArrivalHistory
 from olp_ray.core.kernels.records import KV_INTEGRAL, KV_PRICE, TIMED_KV_INTEGRAL, Wanted
-from olp_ray.core.policies.appraisal import Appraisal, appraise, resource_shares
+from olp_ray.core.policies.appraisal import Appraisal, appraise, fresh_value, resource_shares
 from olp_ray.core.policies.base import PolicyStep, View
 from olp_ray.core.policies.central import check_version
 from olp_ray.core.policies.outlook import NextDecision, Outlook, Worth, look_ahead
 from olp_ray.core.policies.price_updates import PriceUpdates
+from olp_ray.core.policies.rejection import RejectionRule
 from olp_ray.core.policies.settings import PolicySettings
-from olp_ray.core.policies.shedding import expiry_s, refuse_expired
 from olp_ray.core.prices import cost_from_now
 from olp_ray.core.reward import deadline_share
-from olp_ray.core.types import Decision, Objective, Request
+from olp_ray.core.types import Decision, Objective, Reject, RejectReason, Request
 
 MIN_VOLUMES = 50  # arrivals before the largest are told from the rest
 
@@ -52,6 +52,7 @@ class OnlineLP:
         self._settings = settings.online_lp
         self._plan = (self._settings.remaining_quantile, self._settings.prefill_ahead_s)
         self._objective = settings.objective
+        self._rejection = RejectionRule(settings, grace_s=settings.objective.e2e_threshold_s)
         self._history = ArrivalHistory(self._settings.history, self._settings.rate_window)
         self._prices = PriceUpdates(self._settings)
         self._shares = TenantShares(self._settings.reward_window_s)
@@ -112,10 +113,10 @@ class OnlineLP:
 
     def outlook(self, view: View, now_s: float) -> Outlook:
         """The decision of `step` at the prices in force, on a copy of the plans."""
-        shed = self._expiry_s(view) <= now_s
         forecast = Forecast(view.ledger, view.calibration, now_s, *self._plan)
         found = self.appraise(view, now_s)
-        done = self._admit(view, forecast, found, shed)
+        refused = self._rejection.look(view, forecast, self._objective, now_s)
+        done = self._admit(view, forecast, found, refused.any_reason | self._priced_out(found))
         decision = NextDecision(
             done.order,
             done.open_to,
@@ -161,37 +162,50 @@ class OnlineLP:
         return weights
 
     def _decide(self, view: View, weights: np.ndarray, now_s: float) -> PolicyStep:
-        last_s = self._expiry_s(view)
-        shed = last_s <= now_s
-        decisions: list[Decision] = [refuse_expired(view, int(i), self._objective) for i in np.flatnonzero(shed)]
         forecast = Forecast(view.ledger, view.calibration, now_s, *self._plan)
-        if forecast.takes_more.any() and not shed.all():
+        refused = self._rejection.look(view, forecast, self._objective, now_s)
+        decisions: list[Decision] = [*self._rejection.reject_all(view, refused, self._objective)]
+        bound_s = view.waiting.arrival_s + self._settings.max_wait_s
+        if not refused.any_reason.all() and (forecast.takes_more.any() or (bound_s <= now_s).any()):
             found = self._appraise(view, weights, now_s)
-            done = self._admit(view, forecast, found, shed).admission
+            priced_out = self._priced_out(found) & ~refused.any_reason
+            decisions.extend(self._reject_by_price(view, priced_out))
+            done = self._admit(view, forecast, found, refused.any_reason | priced_out).admission
             self._rotation = done.rotation
             decisions.extend(view.assign(i, g) for i, g in done.placed)
             if self._objective.tenant_fairness:
                 self._count_service(view, found, done, now_s)
         if len(decisions) == len(view.waiting):
             return PolicyStep(tuple(decisions))
-        wake_s = min(forecast.next_room_s(now_s), float(last_s[~shed].min(initial=np.inf)))
-        return PolicyStep(tuple(decisions), next_wake_s=wake_s)
+        next_bound_s = float(bound_s[bound_s > now_s].min(initial=np.inf))
+        return PolicyStep(tuple(decisions), next_wake_s=min(forecast.next_room_s(now_s), refused.next_s, next_bound_s))
 
-    def _expiry_s(self, view: View) -> np.ndarray:
-        """When each waiting request is shed, (J,); inf: never."""
-        return expiry_s(view, self._objective) if self._settings.shed else np.full(len(view.waiting), np.inf)
+    def _priced_out(self, found: Appraisal) -> np.ndarray:
+        """Requests at the starvation bound whose price exceeds what a fresh request like them is worth, (J,) bool.
+
+        Such a request would not be admitted if it came now: capacity can not hold the bound for it (paper Section 5).
+        """
+        at_bound = found.terms.waited_s >= self._settings.max_wait_s
+        if self._rejection.rejects == "never" or not at_bound.any():
+            return np.zeros(len(at_bound), dtype=bool)
+        fresh = fresh_value(self._objective, self._settings, found)
+        return np.asarray(at_bound & (found.cost > fresh).all(axis=0))
+
+    def _reject_by_price(self, view: View, priced_out: np.ndarray) -> list[Reject]:
+        reason, objective = RejectReason.PRICE, self._objective
+        return [self._rejection.reject(view, int(i), reason, objective) for i in np.flatnonzero(priced_out)]
 
     def _count_service(self, view: View, found: Appraisal, done: Admission, now_s: float) -> None:
         for i, _ in done.placed:
             request = view.waiting[i].request
             self._shares.served(request.tenant, request.prompt_tokens + float(found.terms.output_tokens[i]), now_s)
 
-    def _admit(self, view: View, forecast: Forecast, found: Appraisal, shed: np.ndarray) -> _Pass:
+    def _admit(self, view: View, forecast: Forecast, found: Appraisal, refused: np.ndarray) -> _Pass:
         """Qualified requests by rank with reservations; then, on devices below the guard, the rest."""
         settings = self._settings
         first = self._goes_first(view, found)
         order = self._rank(found, first)
-        order = order[~shed[order]]
+        order = order[~refused[order]]
         factor = self._gate_factor(found)
         allowed = view.may_hold(view.waiting.prompt_tokens, found.length_tokens)
         idle = forecast.utilisation < settings.guard
@@ -256,7 +270,7 @@ class OnlineLP:
         if np.isnan(found.key).any():
             return np.zeros(len(found.key))
         with np.errstate(divide="ignore"):
-            return np.asarray(np.floor(np.log(found.key) / np.log(self._settings.level_ratio)))
+            return np.asarray(np.floor(np.log(found.key) / max(np.log(self._settings.level_ratio), found.log_error)))
 
     def _goes_first(self, view: View, found: Appraisal) -> np.ndarray:
         """Requests at the starvation bound, except those of the largest volume in history, (J,) bool."""

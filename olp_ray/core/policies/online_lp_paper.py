@@ -2,8 +2,8 @@
 
 Prices are updated from recorded columns, every waiting request is weighed against them on every device, and margins
 above 0 are admitted greedily. Settings switch what the paper leaves open. Beyond the horizon T the paper says nothing:
-what still waits then starts in order of arrival. Until then a request whose reward has fallen to 0 waits; shedding
-(`core.policies.shedding`, off by default as in the paper) rejects it instead.
+what still waits then starts in order of arrival. Until then a request whose reward has fallen to 0 waits; rejection
+(`core.policies.rejection`, never by default as in the paper) turns it away instead.
 
 Notation
     symbol     meaning                                                        shape          paper (Sections 2, 3)
@@ -35,8 +35,8 @@ from olp_ray.core.paper_prices import Column, PaperPrices
 from olp_ray.core.policies.base import PolicyStep, View
 from olp_ray.core.policies.central import check_version
 from olp_ray.core.policies.outlook import NextDecision, Outlook, Worth, look_ahead
+from olp_ray.core.policies.rejection import RejectionRule
 from olp_ray.core.policies.settings import PolicySettings
-from olp_ray.core.policies.shedding import expiry_s, refuse_expired
 from olp_ray.core.reward import thresholds
 from olp_ray.core.types import Assign, Objective
 
@@ -51,7 +51,7 @@ class OnlineLPPaper:
     def __init__(self, settings: PolicySettings) -> None:
         self._settings = settings.paper_lp
         self._prefill_ahead_s = settings.online_lp.prefill_ahead_s
-        self._sheds = settings.online_lp.shed
+        self._rejection = RejectionRule(settings)
         self._objective = settings.objective
         self._arrivals = ArrivalHistory(1, self._settings.rate_window)
         self._slots = math.floor(self._settings.horizon_s / self._settings.slot_s + _EDGE) + 1
@@ -84,8 +84,8 @@ class OnlineLPPaper:
         if begins:
             self._update(view, now_s, slot, largest, rng)  # line 7
         margin = self._margin(view, reward, columns, largest)  # line 8
-        shed = self._shed(view, now_s)
-        margin[shed] = -np.inf
+        refused = self._rejection.look(view, forecast, self._objective, now_s)
+        margin[refused.any_reason] = -np.inf
         if begins and self._settings.recording != "admitted":
             self._record_best(margin, columns)  # line 9
         placed = self._admit(view, forecast, margin)  # lines 10-16
@@ -93,11 +93,11 @@ class OnlineLPPaper:
         if self._settings.recording == "admitted":
             devices = len(view.ledger.devices)
             self._prices.record(columns[[i * devices + g for i, g in placed]])
-        refused = [refuse_expired(view, int(i), self._objective) for i in np.flatnonzero(shed)]
+        rejected = self._rejection.reject_all(view, refused, self._objective)
         started = [view.assign(i, g) for i, g in placed]
-        left = len(refused) + len(started) < len(view.waiting)
-        wake_s = (slot + 1) * self._settings.slot_s if left else math.inf
-        return PolicyStep((*refused, *started), next_wake_s=wake_s, rate_changed=changed)
+        left = len(rejected) + len(started) < len(view.waiting)
+        wake_s = min((slot + 1) * self._settings.slot_s, refused.next_s) if left else math.inf
+        return PolicyStep((*rejected, *started), next_wake_s=wake_s, rate_changed=changed)
 
     def reconfigure(self, objective: Objective) -> None:
         """Recorded rewards are of the old objective: the history begins anew."""
@@ -143,10 +143,10 @@ class OnlineLPPaper:
         else:
             mixed = self._settings.mixed
             margin = np.where(self._may_hold(view), worth.reward.T - (worth.slot_price + worth.kv_price), -np.inf).T
-            shed = self._shed(view, now_s)
-            margin[shed] = -np.inf
+            refused = self._rejection.look(view, forecast, self._objective, now_s).any_reason
+            margin[refused] = -np.inf
             order = np.argsort(-margin.max(axis=1), kind="stable")
-            order = order[~shed[order]]
+            order = order[~refused[order]]
             open_to = margin.T > 0
             placed = self._admit(view, forecast, margin)
         lengths = np.ceil(queue.predicted_output_tokens) + mixed
@@ -291,12 +291,6 @@ class OnlineLPPaper:
         wanted = plain_candidates(queue.prompt_tokens, lengths, self._may_hold(view))
         before = no_admission(len(view.ledger.devices), self._rotation)
         return admit_in_order(forecast, wanted, index, before, head_of_line=True)
-
-    def _shed(self, view: View, now_s: float) -> np.ndarray:
-        """Whether each waiting request is rejected, bool (J,)."""
-        if not self._sheds:
-            return np.zeros(len(view.waiting), dtype=bool)
-        return expiry_s(view, self._objective) <= now_s
 
     def _prices_of(self, view: View) -> PaperPrices:
         """Prices of the view's devices; a copy where those in force are of other devices."""

@@ -22,7 +22,7 @@ from olp_ray.core.policies.base import View
 
 REASONS = tuple(WaitReason)
 _CLOSED = frozenset(
-    {WaitReason.NOT_ELIGIBLE, WaitReason.DEVICE_DRAINING, WaitReason.DEADLINE_PASSED, WaitReason.TOO_SMALL}
+    {WaitReason.NOT_ELIGIBLE, WaitReason.DEVICE_DRAINING, WaitReason.REJECTED_NEXT, WaitReason.TOO_SMALL}
 )
 
 
@@ -118,7 +118,7 @@ def look_ahead(view: View, now_s: float, level: float, prefill_ahead_s: float, d
     mark(stops, WaitReason.TOO_SMALL, too_small)
     is_open = ~stops.any(axis=0) & (rank >= 0)
     mark(stops, WaitReason.PRICE, is_open & ~decision.open_to)
-    mark(stops, WaitReason.DEADLINE_PASSED, rank < 0)
+    mark(stops, WaitReason.REJECTED_NEXT, rank < 0)
     mark(stops, WaitReason.NO_FREE_SLOT, (view.ledger.slots - forecast.occupied_slots < 1)[:, None])
     mark(stops, WaitReason.PREFILL_BUSY, (prefill_wait_s > 0)[:, None])
     kv_now, kv_later = _kv_stops(view, now_s, level, prefill_ahead_s, prompt, length)

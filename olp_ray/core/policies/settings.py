@@ -9,6 +9,9 @@ import numpy as np
 
 from olp_ray.core.types import Objective
 
+# "deadline": as "max_wait", and what is hopeless; see `core.policies.rejection`
+Rejects = Literal["never", "max_wait", "deadline"]
+
 
 @dataclass(frozen=True, slots=True)
 class OnlineLPSettings:
@@ -43,7 +46,6 @@ class OnlineLPSettings:
     prefill_ahead_s: float  # a device gets more prompts only while its prefill backlog is at most this long
     load_weight: float  # price of a device's load, as a share of the uncongested slot price: spreads what costs alike
     reservation: bool
-    shed: bool  # reject a request whose last deadline has passed
 
     def window_s(self, arrival_s: np.ndarray) -> np.ndarray:
         """How long after its arrival latency still earns something, per request: W, or what is left to a fixed T."""
@@ -77,6 +79,7 @@ class PolicySettings:
     """Everything that any policy may be built from."""
 
     objective: Objective
+    rejects: Rejects
     online_lp: OnlineLPSettings
     paper_lp: PaperLPSettings
     aged_length_weight: float  # kappa of aged_sjf: seconds of arrival that one second of life is worth

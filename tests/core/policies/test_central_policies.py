@@ -17,6 +17,7 @@ from olp_ray.core.types import Arrived, Assign, Device, Finished, RejectReason, 
 NOW_S = 100.0
 TTFT_S = 49.0
 KAPPA = 3.0
+MAX_WAIT_S = 2000.0
 
 
 def late(request):
@@ -44,9 +45,9 @@ request_fields = st.tuples(
 
 @pytest.fixture(scope="module")
 def route(make_settings, make_objective, limits):
-    def build(policy, devices, shed=False, **weights):
-        objective = make_objective(**(weights or {"e2e": 1.0}))
-        policy_settings = dataclasses.replace(make_settings(objective, shed=shed), aged_length_weight=KAPPA)
+    def build(policy, devices, rejects="never", joint_deadlines=False, **weights):
+        objective = dataclasses.replace(make_objective(**(weights or {"e2e": 1.0})), joint_deadlines=joint_deadlines)
+        policy_settings = dataclasses.replace(make_settings(objective, rejects=rejects), aged_length_weight=KAPPA)
         return Router(devices, policy, policy_settings, limits, seed=0)
 
     return build
@@ -99,8 +100,8 @@ def test_reservation_lets_in_what_ends_before_it(route):
 
 
 @pytest.mark.parametrize("policy", KEYS)
-def test_shedding_rejects_at_the_last_weighted_deadline_and_wakes_for_it(policy, route):
-    router = route(policy, [Device("g0", 1, 1000, 1.0)], shed=True, tail_ttft=1.0, tail_e2e=1.0)
+def test_the_hopeless_are_rejected_at_the_last_weighted_deadline_and_a_wake_is_asked_for_it(policy, route):
+    router = route(policy, [Device("g0", 1, 1000, 1.0)], rejects="deadline", tail_ttft=1.0, tail_e2e=1.0)
     router.handle(0.0, [Arrived(Request("first", 0.0, 10, 500.0))])
     own = Request("own", 0.0, 10, 300.0, slo_ttft_s=12.0)
     step = router.handle(0.0, [Arrived(Request("plain", 0.0, 10, 20.0)), Arrived(own)])
@@ -109,7 +110,7 @@ def test_shedding_rejects_at_the_last_weighted_deadline_and_wakes_for_it(policy,
     assert (rejected.request.id, rejected.reason, rejected.knob) == (
         "own",
         RejectReason.DEADLINE_PASSED,
-        "online_lp.shed",
+        "rejects",
     )
     step = router.handle(79.0, [])  # t1' = 100 less 20 tokens: the last useful start has not come yet
     assert (step.decisions, step.next_wake_s) == ((), 80.0)
@@ -117,13 +118,46 @@ def test_shedding_rejects_at_the_last_weighted_deadline_and_wakes_for_it(policy,
 
 
 @pytest.mark.parametrize("policy", KEYS)
-def test_nothing_is_shed_when_no_deadline_has_weight_or_shedding_is_off(policy, route):
-    for shed, weights in ((True, {"e2e": 1.0}), (False, {"tail_ttft": 1.0})):
-        router = route(policy, [Device("g0", 1, 1000, 1.0)], shed=shed, **weights)
+def test_joint_deadlines_make_hopeless_what_can_not_meet_both(policy, route):
+    weights = {"tail_ttft": 1.0, "tail_e2e": 1.0}
+    router = route(policy, [Device("g0", 1, 1000, 1.0)], rejects="deadline", joint_deadlines=True, **weights)
+    router.handle(0.0, [Arrived(Request("first", 0.0, 10, 500.0))])
+    waiting = [Request("plain", 0.0, 10, 20.0), Request("long", 0.0, 10, 75.0), Request("never", 0.0, 10, 100.0)]
+    step = router.handle(0.0, [Arrived(request) for request in waiting])
+    assert [(d.request.id, d.reason) for d in step.decisions] == [("never", RejectReason.DEADLINE_PASSED)]
+    assert step.next_wake_s == 25.0  # t1' = 100 less 75 tokens
+    assert [d.request.id for d in router.handle(25.0, []).decisions] == ["long"]
+    assert router.handle(48.0, []).next_wake_s == 49.0  # t2'
+    assert [d.request.id for d in router.handle(49.0, []).decisions] == ["plain"]
+
+
+@pytest.mark.parametrize("policy", KEYS)
+def test_the_hopeless_may_still_start_while_a_device_is_not_busy(policy, route):
+    for residents, starts in ((6, True), (7, False)):
+        router = route(policy, [Device("g0", 10, 10_000, 1.0)], rejects="deadline", tail_ttft=1.0)
+        router.handle(0.0, [Arrived(Request(f"r{i}", 0.0, 10, 500.0)) for i in range(residents)])
+        (decision,) = router.handle(200.0, [Arrived(Request("late", 100.0, 10, 20.0))]).decisions
+        assert isinstance(decision, Assign) == starts
+
+
+@pytest.mark.parametrize("policy", KEYS)
+def test_only_the_bound_ends_a_wait_when_no_deadline_has_weight_and_nothing_does_if_told_so(policy, route):
+    for rejects, weights in (("deadline", {"e2e": 1.0}), ("max_wait", {"tail_ttft": 1.0})):
+        router = route(policy, [Device("g0", 1, 1000, 1.0)], rejects=rejects, **weights)
         router.handle(0.0, [Arrived(Request("first", 0.0, 10, 500.0))])
-        router.handle(0.0, [Arrived(Request("late", 0.0, 10, 20.0))])
-        step = router.handle(5000.0, [])
-        assert (step.decisions, step.next_wake_s) == ((), np.inf)
+        step = router.handle(0.0, [Arrived(Request("late", 0.0, 10, 20.0))])
+        assert (step.decisions, step.next_wake_s) == ((), MAX_WAIT_S)
+        (rejected,) = router.handle(MAX_WAIT_S, []).decisions
+        assert (rejected.request.id, rejected.reason, rejected.limit) == (
+            "late",
+            RejectReason.MAX_WAIT,
+            f"max_wait_s={MAX_WAIT_S:g}",
+        )
+    router = route(policy, [Device("g0", 1, 1000, 1.0)], tail_ttft=1.0)
+    router.handle(0.0, [Arrived(Request("first", 0.0, 10, 500.0))])
+    router.handle(0.0, [Arrived(Request("late", 0.0, 10, 20.0))])
+    step = router.handle(50_000.0, [])
+    assert (step.decisions, step.next_wake_s) == ((), np.inf)
 
 
 @pytest.mark.parametrize("policy", KEYS)

@@ -1,4 +1,4 @@
-"""The worked example of the algorithm, and what gate, guard, reservation, starvation bound and shedding do alone."""
+"""The worked example of the algorithm, and what gate, guard, reservation, starvation bound and rejection do alone."""
 
 import dataclasses
 import math
@@ -38,7 +38,7 @@ def at_prices(make_settings, make_objective, limits):
 
     def build(devices, residents, prices, base_price=0.5, waiting=(), objective=None, **overrides):
         chosen = objective or make_objective(tail_e2e=1, tail_ttft=1, t1=100, t2=49)
-        settings = make_settings(chosen, quick=False, **overrides)
+        settings = make_settings(chosen, quick=False, **{"gate_scale": FACTOR, **overrides})
         router = Router(devices, "online_lp", settings, limits, seed=0)
         for device_id, held in residents.items():
             for i, (prompt, predicted, decoded) in enumerate(held):
@@ -205,7 +205,7 @@ def test_refused_requests_respect_reservations(at_prices, length, starts):
     assert placed(router.handle(NOW_S, [])) == ({"refused": "g0"} if starts else {})
 
 
-# -- starvation bound and shedding ------------------------------------------------------------------------------------
+# -- starvation bound and rejection -----------------------------------------------------------------------------------
 
 
 def test_a_request_at_the_bound_goes_first_and_is_not_gated(at_prices):
@@ -218,20 +218,51 @@ def test_a_request_at_the_bound_goes_first_and_is_not_gated(at_prices):
     assert placed(router.handle(NOW_S, [])) == {"fresh": "g0"}
 
 
-@pytest.mark.parametrize(("shed", "waited_s", "refused"), [(True, 90, True), (True, 89, False), (False, 90, False)])
-def test_a_request_past_its_last_deadline_is_shed(at_prices, shed, waited_s, refused):
+@pytest.mark.parametrize(("length", "rejected"), [(10, False), (11, True)])
+def test_at_the_bound_the_price_of_a_fresh_request_decides(at_prices, length, rejected):
+    """V = 2 when fresh, against .2 for each token; what waits below the bound is not looked at."""
+    busy = {"g0": [(10, 500, 5)] * 9}
+    waiting = [request("fresh", 5, 30, 5), request("late", 5, length, 31)]
+    devices = [Device("g0", 10, 10**5, 1.0)]
+    router = at_prices(devices, busy, **DEAR, waiting=waiting, max_wait_s=31.0, rejects="max_wait")
+    (decision,) = router.handle(NOW_S, []).decisions
+    assert decision.request.id == "late"
+    assert (getattr(decision, "reason", None) is RejectReason.PRICE) == rejected
+
+
+def test_a_full_fleet_is_no_excuse_to_wait_beyond_the_bound(at_prices):
+    """Too dear: rejected at the bound; worth its price but without room: an E2E threshold later, and woken for."""
     busy = {"g0": [(10, 500, 5)] * 2}
     devices = [Device("g0", 2, 10**5, 1.0)]
-    router = at_prices(devices, busy, **DEAR, waiting=[request("r", 5, 10, waited_s)], shed=shed)
+    waiting = [request("dear", 5, 11, 31), request("cheap", 5, 10, 31)]
+    router = at_prices(devices, busy, **DEAR, waiting=waiting, max_wait_s=31.0, rejects="max_wait")
+    step = router.handle(NOW_S, [])
+    assert [(d.request.id, d.reason) for d in step.decisions] == [("dear", RejectReason.PRICE)]
+    router = at_prices(
+        devices, busy, **DEAR, waiting=[request("cheap", 5, 10, 131)], max_wait_s=31.0, rejects="max_wait"
+    )
+    assert [d.reason for d in router.handle(NOW_S, []).decisions] == [RejectReason.MAX_WAIT]
+    router = at_prices(devices, busy, **DEAR, waiting=[request("r", 5, 10, 30)], max_wait_s=31.0, rejects="max_wait")
+    assert router.handle(NOW_S, []).next_wake_s == NOW_S + 1
+    router = at_prices(devices, busy, **DEAR, waiting=waiting, max_wait_s=31.0)
+    assert router.handle(NOW_S, []).decisions == ()
+
+
+@pytest.mark.parametrize(
+    ("rejects", "waited_s", "refused"), [("deadline", 90, True), ("deadline", 89, False), ("max_wait", 90, False)]
+)
+def test_a_request_past_its_last_deadline_is_rejected(at_prices, rejects, waited_s, refused):
+    busy = {"g0": [(10, 500, 5)] * 2}
+    devices = [Device("g0", 2, 10**5, 1.0)]
+    router = at_prices(devices, busy, **DEAR, waiting=[request("r", 5, 10, waited_s)], rejects=rejects)
     step = router.handle(NOW_S, [])
     assert [d.reason for d in step.decisions] == [RejectReason.DEADLINE_PASSED] * refused
 
 
-def test_nothing_is_shed_without_deadlines(at_prices, make_objective):
-    busy = {"g0": [(10, 500, 5)] * 2}
-    waiting = [request("r", 5, 10, 5000)]
-    objective = make_objective(e2e=1, ttft=1)
-    router = at_prices([Device("g0", 2, 10**5, 1.0)], busy, **DEAR, waiting=waiting, objective=objective, shed=True)
+def test_nothing_is_hopeless_without_deadlines(at_prices, make_objective):
+    busy, devices = {"g0": [(10, 500, 5)] * 2}, [Device("g0", 2, 10**5, 1.0)]
+    options = {"waiting": [request("r", 5, 10, 500)], "objective": make_objective(e2e=1, ttft=1), "max_wait_s": 900.0}
+    router = at_prices(devices, busy, **DEAR, **options, rejects="deadline")
     assert router.handle(NOW_S, []).decisions == ()
 
 

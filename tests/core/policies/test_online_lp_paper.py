@@ -33,8 +33,8 @@ BALANCED = Objective(0.01, 0.5, 0.3, 1.0, 2.0, 3.0, 30.0, 10.0)
 
 @pytest.fixture(scope="module")
 def route(make_settings, limits):
-    def build(devices, objective=BALANCED, seed=0, shed=False, **switches):
-        plain = make_settings(objective, shed=shed)
+    def build(devices, objective=BALANCED, seed=0, rejects="never", **switches):
+        plain = make_settings(objective, rejects=rejects)
         paper = dataclasses.replace(plain.paper_lp, **{"horizon_s": float(T), "learning_rate": 0.01, **switches})
         return Router(devices, "online_lp_paper", dataclasses.replace(plain, paper_lp=paper), limits, seed)
 
@@ -321,16 +321,16 @@ def test_after_the_horizon_what_waits_starts_in_order_of_arrival(route):
     assert {d.request.id for d in step.decisions} == waiting
 
 
-@pytest.mark.parametrize("shed", [True, False])
-def test_a_late_request_worth_nothing_waits_or_is_shed(shed, route):
+@pytest.mark.parametrize("rejects", ["deadline", "never"])
+def test_a_late_request_worth_nothing_waits_or_is_rejected(rejects, route):
     deadlines = Objective(0, 0, 0, 0, 1.0, 1.0, 30.0, 10.0)
-    router = route([Device("g0", 1, 1000, 1.0)], deadlines, shed=shed)
+    router = route([Device("g0", 1, 1000, 1.0)], deadlines, rejects=rejects)
     router.handle(1.0, [Arrived(Request("a", 1.0, 10, 5.0)), Arrived(Request("b", 1.0, 10, 15.0))])
     (running,) = (key for key, _ in router.ledger)
     assert (running.request_id, router.handle(15.0, []).decisions) == ("a", ())
-    step = router.handle(16.0, [Finished(running, 15)])  # b: 1 + 30 - 15 is its last useful start
-    assert [d.request.id for d in step.decisions] == (["b"] if shed else [])
-    assert [type(d) for d in step.decisions] == ([Reject] if shed else [])
+    step = router.handle(16.0, [])  # b: 1 + 30 - 15 is its last useful start
+    assert [d.request.id for d in step.decisions] == (["b"] if rejects == "deadline" else [])
+    assert [type(d) for d in step.decisions] == ([Reject] if rejects == "deadline" else [])
 
 
 def test_restored_router_goes_on_the_same_and_a_new_objective_forgets(route):
