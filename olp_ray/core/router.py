@@ -233,6 +233,8 @@ class Router:
             self._withdraw(self._attempts[event.request_key])
         else:
             self.counters["stale_events"] += 1
+            return
+        self.counters["cancelled"] += 1
 
     def _replica_refused(self, event: ReplicaRefused, now_s: float) -> None:
         if self._is_current(event.key):

@@ -246,6 +246,7 @@ class LiveRouter:
 
     def _handle(self, now_s: float, events: Sequence[Event]) -> float:
         """One call of the router. Events are idempotent, so after a failure each is handed in again on its own."""
+        began = time.perf_counter()
         try:
             step = self._priced.handle(now_s, events)
         except PolicyError as error:  # the events are taken in
@@ -258,7 +259,10 @@ class LiveRouter:
             self._refuse(events, error)
             return now_s + _BACKOFF_S
         self._turned_s = time.monotonic()
+        decided = time.perf_counter()
         self._carry_out(step.decisions)
+        self.metrics.observe("olp_ray_tick_router_seconds", decided - began)
+        self.metrics.observe("olp_ray_tick_answers_seconds", time.perf_counter() - decided)
         self._count_holds(events)
         for fault in step.faults:
             self._note(fault, "an event was ignored")

@@ -26,7 +26,9 @@ _TICK_BOUNDS = (0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0)
 _WAIT_BOUNDS = (0.01, 0.03, 0.1, 0.3, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0)
 
 METRICS: dict[str, Metric] = {
-    "olp_ray_tick_seconds": Metric("histogram", "One call of the router.", (), _TICK_BOUNDS),
+    "olp_ray_tick_seconds": Metric("histogram", "One turn of the coordinator's loop.", (), _TICK_BOUNDS),
+    "olp_ray_tick_router_seconds": Metric("histogram", "Its part in the router: events, policy.", (), _TICK_BOUNDS),
+    "olp_ray_tick_answers_seconds": Metric("histogram", "Its part in handing out decisions.", (), _TICK_BOUNDS),
     "olp_ray_price_update_seconds": Metric("histogram", "The rounds of one price update.", (), _TICK_BOUNDS),
     "olp_ray_queue_length": Metric("gauge", "Requests that wait in the central queue."),
     "olp_ray_residents": Metric("gauge", "Requests on a device, by the router's ledger.", ("device",)),
@@ -34,6 +36,7 @@ METRICS: dict[str, Metric] = {
     "olp_ray_admissions_total": Metric("counter", "Requests assigned to a device.", ("device",)),
     "olp_ray_holds_total": Metric("counter", "Requests that did not start in the call in which they arrived."),
     "olp_ray_rejections_total": Metric("counter", "Requests turned away.", ("reason",)),
+    "olp_ray_cancelled_total": Metric("counter", "Requests withdrawn before their end, waiting or running."),
     "olp_ray_requeued_total": Metric("counter", "Requests that came back from a device."),
     "olp_ray_preemptions_total": Metric("counter", "Requests that an engine evicted."),
     "olp_ray_stale_events_total": Metric("counter", "Events about an assignment that is no longer current."),
@@ -42,7 +45,7 @@ METRICS: dict[str, Metric] = {
     "olp_ray_price_updates_total": Metric("counter", "Price updates sent to shards."),
     "olp_ray_price_updates_skipped_total": Metric("counter", "Updates that a shard missed.", ("shard",)),
     "olp_ray_price_lag_updates": Metric("gauge", "Updates since a shard's prices were renewed.", ("shard",)),
-    "olp_ray_shard_rebuilds_total": Metric("counter", "Times that a shard got its block anew."),
+    "olp_ray_shard_rebuilds_total": Metric("counter", "Blocks built again because their shard was lost."),
     "olp_ray_shard_replacements_total": Metric("counter", "Shard processes replaced because they were silent."),
     "olp_ray_coordinator_restarts_total": Metric("counter", "Starts of the coordinator from a snapshot."),
     "olp_ray_http_requests_total": Metric("counter", "Requests by route and status.", ("route", "status")),

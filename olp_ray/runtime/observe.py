@@ -55,6 +55,7 @@ def _observe_shards(values: MetricSet, pricer: RayPricer) -> None:
 
 
 _COUNTERS = {
+    "cancelled": "olp_ray_cancelled_total",
     "requeued": "olp_ray_requeued_total",
     "preempted": "olp_ray_preemptions_total",
     "stale_events": "olp_ray_stale_events_total",

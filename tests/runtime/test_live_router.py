@@ -1,11 +1,13 @@
 import asyncio
 import dataclasses
+import time
 
 import numpy as np
 import pytest
 
 from olp_ray.config import FleetConfig, RouterConfig
 from olp_ray.config.build import build_priced_router
+from olp_ray.core.prices import InlinePricer
 from olp_ray.core.types import (
     Assign,
     AssignmentKey,
@@ -21,6 +23,7 @@ from olp_ray.core.types import (
 from olp_ray.errors import RuntimeShellError, SnapshotError
 from olp_ray.runtime.live_router import LiveRouter
 from olp_ray.runtime.messages import InFlight, Refused, Report, Submission
+from olp_ray.runtime.observe import observe
 
 
 class Bench:
@@ -152,6 +155,44 @@ def test_a_policy_that_raises_does_not_end_the_loop_but_health_fails(monkeypatch
     with pytest.raises(RuntimeShellError, match="ZeroDivisionError"):
         bench.live.check_health()
     assert ids(bench.tick()) == ["a"]
+
+
+def test_progress_and_an_end_beyond_the_prediction_and_ends_of_strangers_change_nothing_else():
+    bench = Bench(policy="online_lp")
+    bench.submit("a")
+    [assign] = bench.tick()
+    beyond = 3 * int(assign.request.predicted_output_tokens)
+    bench.live.report([Started(assign.key), Progressed((assign.key,), np.array([beyond]))])
+    bench.tick()
+    bench.live.report([Finished(AssignmentKey("x", Stage.MIXED, "d0", 0, 0), 1)])
+    bench.submit("b")
+    assert ids(bench.tick()) == ["b"]
+    bench.live.report([Finished(assign.key, beyond), Finished(assign.key, beyond)])
+    bench.tick()
+    assert bench.priced.router.counters["stale_events"] == 2
+    assert len(bench.priced.router.ledger) == 1
+    assert not bench.live.errors
+
+
+def test_health_fails_when_the_loop_stands_still():
+    bench = Bench(stall_s=0.05)
+    bench.tick()
+    bench.live.check_health()
+    time.sleep(0.1)
+    with pytest.raises(RuntimeShellError, match=r"no tick of the router has succeeded for .* \(runtime.stall_s=0.05\)"):
+        bench.live.check_health()
+
+
+def test_cancelled_requests_are_counted_once_and_a_turn_is_measured_in_parts():
+    bench = Bench()
+    bench.submit("a", "b", "c")
+    bench.tick()
+    bench.live.report([Cancelled(request("a").key), Cancelled(request("c").key), Cancelled(request("c").key)])
+    bench.tick()
+    values = observe(bench.live, bench.priced.router, InlinePricer())
+    assert values.values["olp_ray_cancelled_total", ()] == 2
+    for name in ("olp_ray_tick_seconds", "olp_ray_tick_router_seconds", "olp_ray_tick_answers_seconds"):
+        assert sum(values.distributions[name].counts) == 2
 
 
 def test_the_loop_wakes_on_arrival_and_sleeps_otherwise():

@@ -6,6 +6,8 @@ from olp_ray.runtime.metrics import METRICS, VERSION, MetricSet, render
 
 NAMES_OF_VERSION_1 = {
     "tick_seconds",
+    "tick_router_seconds",
+    "tick_answers_seconds",
     "price_update_seconds",
     "queue_length",
     "residents",
@@ -13,6 +15,7 @@ NAMES_OF_VERSION_1 = {
     "admissions_total",
     "holds_total",
     "rejections_total",
+    "cancelled_total",
     "requeued_total",
     "preemptions_total",
     "stale_events_total",

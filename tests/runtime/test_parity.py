@@ -96,7 +96,8 @@ class Play:
         return [Finished(key, 1 + pick % 90) for key in self._one(pick, remove=True)]
 
     def _progress(self, name, pick, now_s):
-        keys = tuple(self.running)
+        first = next(iter(self._one(pick)), None)
+        keys = tuple(key for key in self.running if first is not None and key.device_id == first.device_id)
         return [Progressed(keys, np.full(len(keys), pick % 120))] if keys else []
 
     def _cancel(self, name, pick, now_s):

@@ -30,6 +30,13 @@ class NanShard(PriceShard):
         return super().close(*winners) * np.nan
 
 
+class ShortShard(PriceShard):
+    """Its bids are one too few."""
+
+    def open(self, *update):
+        return type(bids := super().open(*update))(*(column[1:] for column in bids))
+
+
 @pytest.fixture
 def start(ray_local):
     """Starts pricers and closes them."""
@@ -164,11 +171,25 @@ def test_a_shard_stopped_for_one_update_gives_what_the_simulator_gives_with_that
         twin.took(expected)
 
 
-def test_tables_that_are_not_numbers_are_a_miss_live_and_an_error_when_simulated(start, work_stream):
-    simulated = start(2, NanShard)
+@pytest.mark.parametrize("shard_class", [NanShard, ShortShard])
+def test_nonsense_from_a_shard_is_a_miss_live_and_an_error_when_simulated(start, work_stream, shard_class):
+    simulated = start(2, shard_class)
     simulated.submit(work_stream(devices=2).next())
     with pytest.raises(RuntimeShellError, match=r"price shard 0 did not finish update 0.*PriceError"):
         simulated.collect()
+    began = time.monotonic()
+    live = start(2, shard_class, clock=lambda: time.monotonic() - began)
+    live.wait_until_up()
+    stream = work_stream(devices=2)
+    for _ in range(2):
+        live.submit(stream.next(due_s=time.monotonic() - began + 60.0))
+        while not live.take_round_times():
+            time.sleep(0.01)
+        assert live.collect() == []
+    status = live.status()
+    assert status.missed == {0: 2, 1: 2}
+    assert status.errors == {"PriceError": 4}
+    assert (status.rebuilt, status.replaced) == (2, 0)
 
 
 def test_price_work_without_a_start_is_refused(start, work_stream):
