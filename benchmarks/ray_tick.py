@@ -1,9 +1,11 @@
-"""What a price update costs inline and on price shards, by fleet size: where shards begin to win on this machine.
+"""What a price update costs inline and on price shards, by fleet size and queue, and what admission feels of it.
 
     python -m benchmarks.ray_tick [--quick] [--write-page]
 
-Inline, the whole update stands in the way of admission. On shards, only handing it over and taking tables back does;
-the rounds run beside it and have to be done within the update interval. Wall-clock times.
+Inline, the whole update stands in the way of a request that comes meanwhile. On shards only handing it over and taking
+tables back does; the rounds run beside it and have to be done within the update interval. `admission` is how long a
+request waits that comes at a random moment: for what the router's thread is at, then for its own decision, which is
+measured on a router of that size with so many waiting. Wall-clock times.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ import numpy as np
 
 from benchmarks.price_works import WorkStream
 from benchmarks.results_page import records_table, replace_section
+from benchmarks.tick import Bench
 from olp_ray.config import RouterConfig, RuntimeConfig
 from olp_ray.core.prices import InlinePricer, Pricer
 from olp_ray.runtime.ray_pricer import RayPricer
@@ -24,6 +27,7 @@ from olp_ray.runtime.shard_pool import ShardPool
 from olp_ray.runtime.wiring import open_ray
 
 DEVICES = (4, 16, 64, 256, 1024)
+WAITING = (0, 100, 1000)
 SHARDS = (1, 2, 4, 8)
 HOLD_GOAL_MS = 10.0  # of the way from submit to assignment
 BUCKETS, SAMPLES = 128, 128  # as the default policy has them: 64 from history and 64 that wait
@@ -59,6 +63,52 @@ def on_shards(shards: int, devices: int, updates: int, expected_s: float) -> Cos
         return measure(pricer, devices, updates, idle_s=2 * expected_s + 0.05)
     finally:
         pricer.close()
+
+
+class Busy(Bench):
+    """A full fleet with a queue, filled in portions that also a large fleet can look at at once."""
+
+    def fill(self) -> None:
+        while len(self.router.queue) <= max(self._waiting, 64):
+            self._arrive(512)
+            self.tick()
+        for entry in list(self.router.queue)[self._waiting :]:
+            self.router.queue.remove(entry.request)
+        self.tick()
+
+
+def decisions_s(devices: int, waiting: int, count: int) -> np.ndarray:
+    """Seconds of single decisions of a router of this size, without price updates."""
+    bench = Busy(devices, waiting, "online_lp")
+    bench.fill()
+    found: list[float] = []
+    while len(found) < count:
+        spent, launched = bench.tick()
+        if not launched:
+            found.append(spent)
+    return np.array(found)
+
+
+def admission_ms(held_ms: float, own_s: np.ndarray, interval_s: float) -> str:
+    """p50 / p99 of a request that comes at a random moment between two updates, from the parts measured."""
+    rng = np.random.default_rng(0)
+    left_s = np.maximum(held_ms / 1e3 - rng.uniform(0, interval_s, 20_000), 0.0)
+    p50, p99 = 1e3 * np.percentile(left_s + rng.choice(own_s, left_s.size), (50, 99))
+    return f"{p50:.2f} / {p99:.1f}"
+
+
+def admission_rows(rows: list[dict[str, float]], count: int) -> list[dict[str, str]]:
+    """p50 / p99 of admission for each size, queue and way of pricing."""
+    interval_s = RouterConfig().settings("timed").online_lp.update_s
+    found = []
+    for row in rows:
+        for waiting in WAITING:
+            own_s = decisions_s(int(row["devices"]), waiting, count)
+            held = {"inline": row["inline"], **{f"{n} shards": row[f"held by {n}"] for n in SHARDS}}
+            ways = {name: admission_ms(ms, own_s, interval_s) for name, ms in held.items()}
+            found.append({"devices": f"{row['devices']:g}", "waiting": str(waiting), **ways})
+            click.echo(found[-1], err=True)
+    return found
 
 
 def crossover(rows: list[dict[str, float]]) -> str:
@@ -101,7 +151,7 @@ def main(quick: bool, write_page: bool) -> None:
     """Measure and print."""
     busy = os.getloadavg()[0]
     open_ray()
-    updates = 5 if quick else 20
+    updates = 5 if quick else 12
     rows: list[dict[str, float]] = []
     for devices in DEVICES[:3] if quick else DEVICES:
         inline = measure(InlinePricer(), devices, updates, idle_s=0.0)
@@ -119,7 +169,10 @@ def main(quick: bool, write_page: bool) -> None:
         f"{updates}; `held by n` is how long the router's own thread was held with n shards, which inline is the "
         f"whole update. {os.cpu_count()} cores, load average before the run {busy:.1f} "
         "(`python -m benchmarks.ray_tick --write-page`). "
-        f"On this machine {crossover(rows)}.\n\n{table}\n\n{cost_model(rows)}"
+        f"On this machine {crossover(rows)}.\n\n{table}\n\n{cost_model(rows)}\n\n"
+        "Admission, p50 / p99 in ms, of a request that comes at a random moment: what is left of the hold that it "
+        "meets (above), then its own decision on a full fleet with so many waiting (process time).\n\n"
+        f"{records_table(admission_rows(rows, 20 if quick else 40))}"
     )
     click.echo(text)
     if write_page:

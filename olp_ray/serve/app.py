@@ -35,11 +35,10 @@ class Endpoint:
         self._owns_ray = False
 
     def close(self) -> None:
-        serve.delete(_APPLICATION)
-        if self._owns_ray:
-            serve.shutdown()
+        if self._owns_ray:  # everything goes with it, at once
             ray.shutdown()
             return
+        serve.delete(_APPLICATION)
         for engine in self.engines.values():
             ray.kill(engine)
         self._running.stop()
