@@ -103,8 +103,7 @@ def _notes(scenario: ScenarioConfig, hidden: tuple[str, ...], with_bound: bool, 
     notes = [
         f"In time: TTFT below {objective.ttft_threshold_s:g} s and E2E below {objective.e2e_threshold_s:g} s. "
         "Latencies are of the requests that were served; `SLO met` counts all others as misses. "
-        "Counts are means over seeds. "
-        "Policies with the preset `attainment` reject what is too late, the others serve everything."
+        "Counts are means over seeds. " + _rejection_note(scenario)
     ]
     if hidden:
         notes.append(
@@ -118,6 +117,16 @@ def _notes(scenario: ScenarioConfig, hidden: tuple[str, ...], with_bound: bool, 
             "were not served. `olp-ray bound` says by how much the bound can be loose."
         )
     return notes
+
+
+def _rejection_note(scenario: ScenarioConfig) -> str:
+    rejects = scenario.router.rejects
+    if rejects is not None:
+        return f"Every policy with a central queue rejects by `{rejects}`."
+    return (
+        "A request that waited for the starvation bound is rejected where capacity can not hold it; policies with the "
+        "preset `attainment` also reject what is too late. `--rejects never` serves everything."
+    )
 
 
 def _check(name: str, valid: object, flag: str) -> None:

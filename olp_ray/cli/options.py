@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, get_args
 
 import click
 
 from olp_ray.config.base import validate
 from olp_ray.config.scenario import ScenarioConfig, load_scenario
+from olp_ray.core.policies.settings import Rejects
 from olp_ray.errors import ConfigError
 from olp_ray.sweep.trial import OpenRouter, inline_router
 
 Command = Callable[..., Any]
 
 DEFAULT_OUT = "olp-ray-out"
+REJECTS = get_args(Rejects)
 
 SCENARIO_KEYS = (
-    "trace", "workload", "arrivals", "sessions", "requests", "rate", "load", "fleet", "mode", "predictor"
+    "trace", "workload", "arrivals", "sessions", "requests", "rate", "load", "fleet", "mode", "predictor", "rejects"
 )  # fmt: skip
 
 arrivals_option = click.option(
@@ -47,6 +49,11 @@ _SCENARIO_FLAGS = (
     click.option("--fleet", metavar="TEXT", help="For example 4xa100-8b or 2xa100-8b+2xh100-8b.  [4xa100-8b]"),
     click.option("--mode", metavar="timed|period", help="Milliseconds, or the period model.  [timed]"),
     click.option("--predictor", metavar="NAME", help="Output lengths as the router sees them.  [uniform:0.2]"),
+    click.option(
+        "--rejects",
+        type=click.Choice(REJECTS),
+        help="When a waiting request is turned away, whatever the policy with a central queue.  [the preset's]",
+    ),
 )
 
 
@@ -76,6 +83,8 @@ def build_scenario(file: str | None, **flags: Any) -> ScenarioConfig:
     """
     base = load_scenario(file) if file else ScenarioConfig()
     given = {name: value for name, value in flags.items() if value is not None}
+    if "rejects" in given:
+        given["router"] = base.router.model_copy(update={"rejects": given.pop("rejects")})
     replaced = {"rate", "load"} if {"rate", "load"} & set(given) else set()
     kept = {name: value for name, value in base if name not in replaced}
     return validate({**kept, **given}, ScenarioConfig, "command line")

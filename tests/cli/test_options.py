@@ -28,6 +28,13 @@ def test_flags_win_over_the_file(file: str) -> None:
     assert (scenario.load, scenario.requests, scenario.router.preset) == (0.5, 7, "e2e")
 
 
+def test_what_is_rejected_is_set_in_the_router_of_the_file(file: str) -> None:
+    router = build_scenario(file, rejects="never").router
+    assert (router.rejects, router.preset) == ("never", "e2e")
+    assert router.settings("timed").rejects == "never"
+    assert build_scenario(file, rejects=None).router.settings("timed").rejects == "max_wait"
+
+
 def test_a_rate_replaces_the_load_of_the_file(file: str) -> None:
     scenario = build_scenario(file, rate=3.0, load=None)
     assert (scenario.rate, scenario.load) == (3.0, None)
