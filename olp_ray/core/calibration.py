@@ -71,17 +71,11 @@ class Calibration:
 
     def mean_length(self, predicted_tokens: np.ndarray, prompt_tokens: np.ndarray) -> np.ndarray:
         """ell for new requests, tokens, unrounded; arrays of one shape."""
-        if self.is_identity:
-            return np.asarray(predicted_tokens, dtype=np.float64)
-        part = np.searchsorted(self._ratio_edges, prompt_tokens, side="left")
-        return np.maximum(predicted_tokens * self._prompt_ratio[part], 1.0)
+        return kernels.planning.mean_lengths(_floats(predicted_tokens), _floats(prompt_tokens), self.ratios)
 
     def median_length(self, predicted_tokens: np.ndarray, prompt_tokens: np.ndarray) -> np.ndarray:
         """n for new requests, whole tokens >= 1; arrays of one shape."""
-        if self.is_identity:
-            return np.maximum(np.rint(predicted_tokens), 1.0)
-        bins = self._bin(predicted_tokens, prompt_tokens)
-        return np.maximum(np.rint(predicted_tokens * self._medians[bins]), 1.0)
+        return kernels.planning.median_lengths(_floats(predicted_tokens), _floats(prompt_tokens), self.ratios)
 
     def remaining(
         self, decoded: np.ndarray, predicted_tokens: np.ndarray, prompt_tokens: np.ndarray, level: float
@@ -92,7 +86,7 @@ class Calibration:
         remainder is exponential.
         """
         given = np.broadcast_arrays(decoded, predicted_tokens, prompt_tokens)
-        theta, said, prompt = (np.array(values, dtype=np.float64).ravel() for values in given)
+        theta, said, prompt = (_floats(values).ravel() for values in given)
         return kernels.planning.remaining_of_all(theta, said, prompt, level, self.ratios).reshape(np.shape(decoded))
 
     def snapshot(self) -> dict[str, Any]:
@@ -124,8 +118,9 @@ class Calibration:
         self._identity = True
         self._error = 0.0
         self._built = np.empty((0, 3))
+        nothing = np.empty(0)
         self._ratios = Ratios(
-            False, np.empty(0), np.empty((1, 0)), np.zeros(2, dtype=np.int64), np.empty(0), np.empty(0), 1.0
+            False, nothing, np.empty((1, 0)), np.zeros(2, dtype=np.int64), nothing, nothing, 1.0, *(nothing,) * 3
         )
 
     def _rebuild(self, samples: np.ndarray) -> None:
@@ -134,20 +129,23 @@ class Calibration:
         prompt, predicted, output = samples.T
         ratio = output / predicted
         self._set_edges(prompt, predicted)
-        bins = self._bin(predicted, prompt)
+        bins = kernels.planning.bins_of_all(_floats(predicted), _floats(prompt), self._bin_edges, self._prompt_edges)
         order = np.lexsort((ratio, bins))
         cuts = self._prompt_edges.shape[1] + 1
         counts = np.bincount(bins, minlength=len(self._prompt_edges) * cuts)
         starts = np.concatenate([[0], np.cumsum(counts)])
         pieces = np.split(ratio[order], starts[1:-1])
         overall = float(np.median(ratio))
-        self._medians = np.array([np.median(piece) if len(piece) else overall for piece in pieces])
+        medians = np.array([np.median(piece) if len(piece) else overall for piece in pieces])
         spread = [np.log(piece / np.median(piece)) for piece in pieces if len(piece)]
         self._error = float(np.concatenate(spread).std())
         span = float(ratio.max()) + 1.0
         lookup = ratio[order] + span * np.repeat(np.arange(len(counts)), counts)
-        self._ratios = Ratios(True, self._bin_edges, self._prompt_edges, starts, ratio[order], lookup, span)
-        self._build_prompt_ratios(prompt, predicted, output)
+        self._ratios = Ratios(
+            True,
+            *(self._bin_edges, self._prompt_edges, starts, ratio[order], lookup, span, medians),
+            *_prompt_ratios(prompt, predicted, output),
+        )
 
     def _set_edges(self, prompt: np.ndarray, predicted: np.ndarray) -> None:
         """Bins by predicted length, each cut by prompt length as far as BINS_IN_ALL goes."""
@@ -162,19 +160,19 @@ class Calibration:
             [np.quantile(part if len(part) else prompt, np.arange(1, cuts) / cuts) for part in parts]
         )
 
-    def _build_prompt_ratios(self, prompt: np.ndarray, predicted: np.ndarray, output: np.ndarray) -> None:
-        ratio = output.sum() / predicted.sum()
-        prior = SHRINKAGE * ratio * predicted.mean()
-        cuts = BINS_IN_ALL if len(prompt) >= BIN_SAMPLES else FEW_PROMPT_BINS
-        self._ratio_edges = np.quantile(prompt, np.arange(1, cuts) / cuts)
-        part = np.searchsorted(self._ratio_edges, prompt, side="left")
-        true_sum = np.bincount(part, weights=output, minlength=cuts)
-        predicted_sum = np.bincount(part, weights=predicted, minlength=cuts)
-        self._prompt_ratio = ratio * (true_sum + prior) / (ratio * predicted_sum + prior)
 
-    def _bin(self, predicted_tokens: np.ndarray, prompt_tokens: np.ndarray) -> np.ndarray:
-        by_length = np.searchsorted(self._bin_edges, predicted_tokens, side="left")
-        cuts = self._prompt_edges.shape[1] + 1
-        if cuts == 1:
-            return by_length
-        return by_length * cuts + (self._prompt_edges[by_length] < prompt_tokens[..., None]).sum(axis=-1)
+def _floats(values: np.ndarray) -> np.ndarray:
+    """A contiguous copy of type float64, as kernels take it."""
+    return np.array(values, dtype=np.float64, order="C")
+
+
+def _prompt_ratios(prompt: np.ndarray, predicted: np.ndarray, output: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Edges of parts by prompt length, and each part's ratio of true to predicted length, shrunk to that of all."""
+    ratio = output.sum() / predicted.sum()
+    prior = SHRINKAGE * ratio * predicted.mean()
+    cuts = BINS_IN_ALL if len(prompt) >= BIN_SAMPLES else FEW_PROMPT_BINS
+    edges = np.quantile(prompt, np.arange(1, cuts) / cuts)
+    part = np.searchsorted(edges, prompt, side="left")
+    true_sum = np.bincount(part, weights=output, minlength=cuts)
+    predicted_sum = np.bincount(part, weights=predicted, minlength=cuts)
+    return edges, ratio * (true_sum + prior) / (ratio * predicted_sum + prior)

@@ -28,12 +28,8 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from olp_ray.core import kernels
-from olp_ray.core.kernels.records import KV_INTEGRAL, SLOT_INTEGRAL, TIMED_KV_INTEGRAL
 from olp_ray.core.types import PricesReady, PriceWork
 from olp_ray.errors import PriceError, SnapshotError
-
-DELAY_BUCKETS = np.array([0.0, 1.0, 2.0, 4.0])
-PRICE_CAP = 5.0  # no price exceeds PRICE_CAP * pi0 / capacity
 
 
 class PriceScalars(NamedTuple):
@@ -95,58 +91,15 @@ def pick_winners(bids: Sequence[Bids], scalars: np.ndarray) -> Winners:
 
 
 def build_tables(prices: np.ndarray, bucket_s: float) -> np.ndarray:
-    """Prefix tables (G, 5, N + 1) of prices (G, 2, N): both prices (last one repeated), the integrals of p_slot and
-    p_kv from 0, and of u * p_kv(u)."""
-    devices, _, buckets = prices.shape
-    tables = np.zeros((devices, 5, buckets + 1))
-    tables[:, :2, :-1] = prices
-    tables[:, :2, -1] = prices[:, :, -1]
-    edges = np.arange(buckets + 1) * bucket_s
-    np.cumsum(prices * bucket_s, axis=2, out=tables[:, SLOT_INTEGRAL : KV_INTEGRAL + 1, 1:])
-    half_squares = (edges[1:] ** 2 - edges[:-1] ** 2) / 2
-    np.cumsum(prices[:, 1] * half_squares, axis=1, out=tables[:, TIMED_KV_INTEGRAL, 1:])
-    return tables
+    """`kernels.pricing.build_tables`, from arrays of any layout."""
+    return kernels.pricing.build_tables(np.array(prices, dtype=np.float64, order="C"), bucket_s)
 
 
 def shift_prices(prices: np.ndarray, buckets: int) -> np.ndarray:
     """Prices (..., N) moved towards now by this many buckets; the last price is repeated."""
     size = prices.shape[-1]
     index = np.minimum(np.arange(size) + max(buckets, 0), size - 1)
-    return prices[..., index]
-
-
-def life_cost(
-    tables: np.ndarray,
-    bucket_s: float,
-    start_s: np.ndarray,
-    prompt_tokens: np.ndarray,
-    life_s: np.ndarray,
-    step_s: np.ndarray,
-) -> np.ndarray:
-    """Price of holding one slot and a growing KV cache from start_s for life_s, in O(1) per pair (eq. 10).
-
-    tables is (G, 5, N + 1); the other arrays broadcast to (G, ...) with step_s of shape (G, 1, ...). The KV cache is
-    prompt_tokens at the start and grows by one token per step_s.
-    """
-    slot_0, kv_0, timed_0 = _integrals(tables, bucket_s, start_s)
-    slot_1, kv_1, timed_1 = _integrals(tables, bucket_s, start_s + life_s)
-    kv = kv_1 - kv_0
-    growth = (timed_1 - timed_0 - start_s * kv) / step_s
-    return (slot_1 - slot_0) + prompt_tokens * kv + growth
-
-
-def cost_from_now(
-    tables: np.ndarray, bucket_s: float, prompt_tokens: np.ndarray, life_s: np.ndarray, step_s: np.ndarray
-) -> np.ndarray:
-    """`life_cost` of lives that start now, where every integral is 0."""
-    slot, kv, timed = _integrals(tables, bucket_s, life_s)
-    return slot + prompt_tokens * kv + timed / step_s
-
-
-def _integrals(tables: np.ndarray, bucket_s: float, t: np.ndarray) -> np.ndarray:
-    """`kernels.pricing.integrals` for times of any shape (1 or G, ...): (3, G, ...)."""
-    rows = np.array(t, dtype=np.float64).reshape(len(t), -1)
-    return kernels.pricing.integrals(tables, bucket_s, rows).reshape(3, len(tables), *t.shape[1:])
+    return np.take(prices, index, axis=-1)
 
 
 class PriceBlock:
@@ -205,31 +158,28 @@ class PriceBlock:
     def best(self, round_index: int) -> Bids:
         """This block's best (margin, delay, rotated device) for each sample of the round, at the draft prices."""
         self._in_round = np.flatnonzero(self._samples[:, SampleColumn.ROUND] == round_index)
-        rows = self._samples[self._in_round]
-        terms, order = self._terms, self._rotated_order
-        step_s = self._per_device.step_s[order][:, None, None]
-        start_s = rows[:, SampleColumn.START_S][None, :, None] + DELAY_BUCKETS * terms.bucket_s
-        life_s = rows[:, SampleColumn.OUTPUT_TOKENS][None, :, None] * step_s
-        prompt = rows[:, SampleColumn.PROMPT_TOKENS][None, :, None]
-        tables = build_tables(self._open_draft()[order], terms.bucket_s)
-        cost = life_cost(tables, terms.bucket_s, start_s, prompt, life_s, step_s)
-        value = self._value[self._in_round].transpose(2, 0, 1)
-        margin = (value if value.shape[0] == 1 else value[order]) - cost
-        by_sample = np.ascontiguousarray(margin.transpose(1, 2, 0)).reshape(len(rows), -1)
-        choice = by_sample.argmax(axis=1)
-        delay, column = np.divmod(choice, len(order))
-        return Bids(by_sample[np.arange(len(rows)), choice], delay, self._rotated[column])
+        start_s, prompt, output, _, _ = self._samples[self._in_round].T.copy()
+        margin, delay, place = kernels.pricing.best_bids(
+            kernels.pricing.build_tables(self._open_draft(), self._terms.bucket_s),
+            self._terms.bucket_s,
+            self._per_device.step_s,
+            self._rotated_order,
+            *(start_s, prompt, output),
+            np.ascontiguousarray(self._value[self._in_round]),
+        )
+        return Bids(margin, delay, self._rotated[place])
 
     def accept(self, winners: Winners) -> None:
         """Add the samples that this block's devices won to the demand, and take one projected gradient step."""
-        draft = self._open_draft()
-        terms = self._terms
-        demand = self._demand(winners)
-        capacity = self._per_device.capacity
-        free = np.maximum(1.0 - self._per_device.occupied / capacity, 0.0)
-        excess = demand / capacity - free
-        ceiling = PRICE_CAP * terms.base_price / capacity
-        stepped = np.clip(draft + terms.learning_rate * (terms.base_price / capacity) * excess, 0.0, ceiling)
+        draft, terms = self._open_draft(), self._terms
+        stepped = kernels.pricing.gradient_step(
+            draft,
+            self._demand(winners),
+            self._per_device.occupied,
+            self._per_device.capacity,
+            terms.learning_rate,
+            terms.base_price,
+        )
         ahead = min(int(terms.lookahead_buckets), stepped.shape[2])
         stepped[:, :, ahead:] = np.ascontiguousarray(stepped[:, :, ahead // 2 : ahead]).mean(axis=2)[:, :, None]
         self._draft = stepped
@@ -240,7 +190,7 @@ class PriceBlock:
         terms = self._terms
         self._draft = shift_prices(draft, int(terms.next_grid - terms.grid))
         self._draft_id, self._draft_grid = self._update_id, int(terms.next_grid)
-        return build_tables(self._draft, terms.bucket_s)
+        return kernels.pricing.build_tables(self._draft, terms.bucket_s)
 
     def shift(self, buckets: int) -> None:
         """Move the settled prices towards now by this many buckets."""
@@ -277,54 +227,15 @@ class PriceBlock:
         return self._draft
 
     def _demand(self, winners: Winners) -> np.ndarray:
-        """Mean slots and KV tokens (G, 2, N) that the won samples hold in each bucket.
-
-        A life is a ramp that starts at t0 minus one that starts at t1; a ramp's bucket means have a constant second
-        difference after its second bucket, so a few entries and two running sums give all buckets.
-        """
+        """Mean slots and KV tokens (G, 2, N) that the samples which this block's devices won hold in each bucket."""
         devices, _, buckets = self._prices.shape
         local = np.full(int(self._terms.device_count) + 1, -1, dtype=np.int64)
         local[self.device_indices] = np.arange(devices)
-        device = local[winners.device]
-        mine = np.flatnonzero((winners.device >= 0) & (device >= 0))
-        rows = self._samples[self._in_round[mine]]
-        device = device[mine]
-        step = self._per_device.step_s[device] / self._terms.bucket_s
-        life = rows[:, SampleColumn.OUTPUT_TOKENS] * step
-        start = rows[:, SampleColumn.START_S] / self._terms.bucket_s + DELAY_BUCKETS[winners.delay[mine]]
-        prompt, weight = rows[:, SampleColumn.PROMPT_TOKENS], rows[:, SampleColumn.WEIGHT]
-        demand = np.zeros((devices, 2, buckets))
-        for sign, at, level in ((1.0, start, prompt), (-1.0, start + life, prompt + life / step)):
-            bucket = np.minimum(at.astype(np.int64), buckets)
-            rest = np.where(at < buckets, 1.0 - (at - bucket), 0.0)
-            slope = 1.0 / step
-            first = level * rest + slope * rest * rest / 2
-            second = level + slope * (rest + 0.5)
-            add = sign * weight
-            demand[:, 0] += _running_sum(device, bucket, (add * rest, add * (1.0 - rest)), devices, buckets, 1)
-            steps = (add * first, add * (second - 2 * first), add * (slope - second + first))
-            demand[:, 1] += _running_sum(device, bucket, steps, devices, buckets, 2)
-        return demand
-
-
-def _running_sum(
-    device: np.ndarray,
-    bucket: np.ndarray,
-    steps: Sequence[np.ndarray],
-    devices: int,
-    buckets: int,
-    times: int,
-) -> np.ndarray:
-    """Scatter steps[i] to bucket + i of each device, in sample order, and sum along the buckets `times` times."""
-    width = buckets + len(steps)
-    size = devices * width
-    total = np.zeros(size)
-    for i, step in enumerate(steps):
-        total += np.bincount(device * width + bucket + i, weights=step, minlength=size)
-    grid = total.reshape(devices, width)
-    for _ in range(times):
-        grid = np.cumsum(grid, axis=1)
-    return grid[:, :buckets]
+        start_s, prompt, output, weight, _ = self._samples[self._in_round].T.copy()
+        return kernels.pricing.demand(
+            *(devices, buckets, self._terms.bucket_s, self._per_device.step_s),
+            *(local[winners.device], winners.delay, start_s, prompt, output, weight),
+        )
 
 
 def _checked_prices(prices: np.ndarray, devices: int) -> np.ndarray:

@@ -21,6 +21,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from olp_ray.core import kernels
+from olp_ray.core.kernels.records import Weights
 from olp_ray.core.types import Objective
 
 
@@ -46,6 +48,12 @@ class Terms:
         )
 
 
+def weights_of(objective: Objective) -> Weights:
+    """The weights as kernels take them."""
+    alpha, beta, gamma, sigma, zeta1, zeta2 = map(float, objective.weights)
+    return Weights(alpha, beta, gamma, sigma, zeta1, zeta2, objective.joint_deadlines)
+
+
 def thresholds(objective: Objective, own_e2e_s: np.ndarray, own_ttft_s: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """(t1', t2') per request: its own where it has one (not nan), else the objective's."""
     return (
@@ -62,50 +70,19 @@ def start_value(
     first_token_s: np.ndarray | float,
     life_s: np.ndarray,
 ) -> np.ndarray:
-    """V: reward of a start after `delay_s` more (paper Section 3.1, a rolling window in place of the end T)."""
-    ttft_s = terms.waited_s + delay_s + first_token_s
-    e2e_s = terms.waited_s + delay_s + life_s
-    return terms.weight * (
-        objective.throughput * terms.output_tokens
-        + objective.e2e * np.maximum(window_s - e2e_s, 0.0)
-        + objective.ttft * np.maximum(window_s - ttft_s, 0.0)
-        + objective.qps
-        + _deadline_value(objective, e2e_s < terms.e2e_threshold_s, ttft_s < terms.ttft_threshold_s)
+    """V: reward of a start after `delay_s` more; arguments broadcast."""
+    arguments = np.broadcast_arrays(
+        window_s,
+        terms.waited_s + delay_s,
+        terms.output_tokens,
+        terms.weight,
+        terms.e2e_threshold_s,
+        terms.ttft_threshold_s,
+        first_token_s,
+        life_s,
     )
-
-
-def _deadline_value(objective: Objective, e2e_met: np.ndarray, ttft_met: np.ndarray) -> np.ndarray:
-    if objective.joint_deadlines:
-        return (objective.tail_e2e + objective.tail_ttft) * (e2e_met & ttft_met)
-    return objective.tail_e2e * e2e_met + objective.tail_ttft * ttft_met
-
-
-def urgency(
-    objective: Objective,
-    window_s: np.ndarray | float,
-    urgency_s: float,
-    tick_s: float,
-    terms: Terms,
-    first_token_s: np.ndarray | float,
-    life_s: np.ndarray,
-) -> np.ndarray:
-    """A: what is lost by not starting now, over about `urgency_s`; 0 when nothing is left to lose.
-
-    A deadline counts the more, the nearer its last useful start (one tick before the threshold) is.
-    """
-    slack_2 = terms.ttft_threshold_s - tick_s - (terms.waited_s + first_token_s)
-    slack_1 = terms.e2e_threshold_s - tick_s - (terms.waited_s + life_s)
-    by_deadline = objective.tail_ttft * _alive(slack_2, tick_s, urgency_s)
-    by_deadline = by_deadline + objective.tail_e2e * _alive(slack_1, tick_s, urgency_s)
-    if objective.joint_deadlines:
-        by_deadline = np.where(np.minimum(slack_1, slack_2) > -tick_s, by_deadline, 0.0)
-    steady = (objective.e2e + objective.ttft) * urgency_s
-    held_back = (objective.qps + objective.throughput * terms.output_tokens) * urgency_s / (window_s + urgency_s)
-    return terms.weight * (steady + held_back + by_deadline)
-
-
-def _alive(slack_s: np.ndarray, tick_s: float, urgency_s: float) -> np.ndarray:
-    return np.where(slack_s > -tick_s, np.exp(-np.maximum(slack_s, -tick_s) / urgency_s), 0.0)
+    rows = np.array(arguments, dtype=np.float64).reshape(len(arguments), -1)
+    return kernels.worth.start_values(weights_of(objective), rows).reshape(arguments[0].shape)
 
 
 def deadline_share(objective: Objective, window_s: float, horizon_s: float, mean_tokens: float) -> float:

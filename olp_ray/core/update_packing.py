@@ -16,8 +16,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from olp_ray.core.kernels.records import DELAY_BUCKETS
 from olp_ray.core.packing import Packing
-from olp_ray.core.prices import DELAY_BUCKETS, PriceScalars, SampleColumn
+from olp_ray.core.prices import PriceScalars, SampleColumn
 from olp_ray.core.types import PriceWork
 
 

@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from olp_ray.core.prices import PRICE_CAP, PriceScalars, SampleColumn
+from olp_ray.core.kernels.records import PRICE_CAP
+from olp_ray.core.prices import PriceScalars, SampleColumn
 
 DELAYS = (0, 1, 2, 4)
 

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from olp_ray.core.kernels import pricing
 from olp_ray.core.kernels.records import SLOT_PRICE
 from olp_ray.core.prices import (
     Bids,
@@ -14,7 +15,6 @@ from olp_ray.core.prices import (
     PriceScalars,
     Winners,
     build_tables,
-    life_cost,
     pick_winners,
     rows_of,
     run_update,
@@ -67,11 +67,12 @@ def test_life_cost_is_the_integral(seed, buckets, bucket_s):
     start_s, life_s = rng.uniform(0, 1.4 * reach, samples), rng.uniform(0, 1.5 * reach, (devices, samples))
     start_s[0], life_s[:, 1] = 0.0, bucket_s
     prompt = rng.integers(0, 500, samples).astype(float)
-    cost = life_cost(build_tables(prices, bucket_s), bucket_s, start_s[None], prompt, life_s, step_s)
+    tables = build_tables(prices, bucket_s)
     for g in range(devices):
         for j in range(samples):
-            plain = plain_cost(prices[g], bucket_s, start_s[j], prompt[j], life_s[g, j], step_s[g, 0])
-            assert cost[g, j] == pytest.approx(plain, rel=1e-9, abs=1e-9)
+            life = (start_s[j], prompt[j], life_s[g, j], step_s[g, 0])
+            plain = plain_cost(prices[g], bucket_s, *life)
+            assert pricing.life_cost(tables[g], bucket_s, *life) == pytest.approx(plain, rel=1e-9, abs=1e-9)
 
 
 @pytest.mark.parametrize("start_s", [0.0, 3.0, 200.0])
@@ -79,10 +80,9 @@ def test_life_cost_is_the_integral(seed, buckets, bucket_s):
 def test_flat_prices_have_a_closed_form(start_s, life_s):
     slot, kv, prompt, step_s = 0.05, 2e-4, 120.0, 0.5
     tables = build_tables(np.broadcast_to(np.array([slot, kv])[:, None], (1, 2, 6)), 16.0)
-    start, life, step = (np.array([[x]]) for x in (start_s, life_s, step_s))
-    cost = life_cost(tables, 16.0, start, np.array([prompt]), life, step)
+    cost = pricing.life_cost(tables[0], 16.0, start_s, prompt, life_s, step_s)
     expected = slot * life_s + kv * (prompt * life_s + life_s**2 / (2 * step_s))
-    assert cost[0, 0] == pytest.approx(expected, rel=1e-9, abs=1e-12)
+    assert cost == pytest.approx(expected, rel=1e-9, abs=1e-12)
 
 
 def test_shift_repeats_the_last_price():

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from olp_ray.core.reward import Terms, deadline_share, start_value, thresholds, urgency
+from olp_ray.core.kernels import worth
+from olp_ray.core.reward import Terms, deadline_share, start_value, thresholds, weights_of
 from olp_ray.core.types import Objective
 
 W, TAU, TICK = 200.0, 10.0, 1.0
@@ -34,6 +35,15 @@ def plain_urgency(o, waited_s, first_s, life_s, tokens, weight):
         if at_s < limit_s:
             lost += zeta * math.exp(-(limit_s - TICK - at_s) / TAU)
     return weight * lost
+
+
+def urgency(objective, window_s, urgency_s, tick_s, terms, first_s, life_s):
+    """A of each request on each device, (J, G)."""
+    columns = (terms.waited_s, terms.output_tokens, terms.weight, terms.e2e_threshold_s, terms.ttft_threshold_s)
+    pairs = np.broadcast_arrays(*columns, first_s, life_s)
+    about = zip(*(pair.ravel().tolist() for pair in pairs), strict=True)
+    lost = [worth.urgency(weights_of(objective), window_s, urgency_s, tick_s, *row) for row in about]
+    return np.reshape(lost, pairs[0].shape)
 
 
 def terms_of(objective, rows):

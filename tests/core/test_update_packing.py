@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from olp_ray.core.exact_prices import solve_packing
-from olp_ray.core.prices import PriceBlock, PriceScalars, SampleColumn, build_tables, life_cost, run_update
+from olp_ray.core.kernels import pricing
+from olp_ray.core.prices import PriceBlock, PriceScalars, SampleColumn, build_tables, run_update
 from olp_ray.core.update_packing import look_ahead, round_packing
 
 DELAYS = np.array([0.0, 1.0, 2.0, 4.0])
@@ -30,11 +31,12 @@ def test_dual_function_is_that_of_the_samples_and_free_capacity(work_stream, see
     prices = np.random.default_rng(seed).exponential(0.02, (3, 2, look_ahead(work)))
     full = with_tail(prices, 12)
     samples = work.samples[work.samples[:, SampleColumn.ROUND] == 1]
-    start_s = samples[:, SampleColumn.START_S][None, :, None] + DELAYS * terms.bucket_s
-    step_s = work.step_s[:, None, None]
-    life_s = samples[:, SampleColumn.OUTPUT_TOKENS][None, :, None] * step_s
-    prompt = samples[:, SampleColumn.PROMPT_TOKENS][None, :, None]
-    cost = life_cost(build_tables(full, terms.bucket_s), terms.bucket_s, start_s, prompt, life_s, step_s)
+    tables = build_tables(full, terms.bucket_s)
+    cost = np.empty((3, len(samples), 4))
+    for g, i, d in np.ndindex(cost.shape):
+        start_s, prompt, output, *_ = samples[i].tolist()
+        life = (start_s + DELAYS[d] * terms.bucket_s, prompt, output * work.step_s[g], work.step_s[g])
+        cost[g, i, d] = pricing.life_cost(tables[g], terms.bucket_s, *life)
     value = np.broadcast_to(work.value[work.samples[:, SampleColumn.ROUND] == 1], (len(samples), 4, 3))
     best = np.maximum((value.transpose(2, 0, 1) - cost).max(axis=(0, 2)), 0.0)
     free = terms.bucket_s * np.maximum(work.capacity - work.occupied, 0.0)

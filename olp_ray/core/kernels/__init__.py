@@ -13,9 +13,9 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from olp_ray.core.kernels import planning, pricing
+    from olp_ray.core.kernels import planning, pricing, worth
 
-__all__ = ["planning", "pricing"]
+__all__ = ["planning", "pricing", "worth"]
 
 
 def __getattr__(name: str) -> Any:

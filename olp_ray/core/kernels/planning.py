@@ -22,6 +22,48 @@ OVERRUN_SHARE = 0.15  # beyond every ratio seen, the mean of what is left, as a 
 
 
 @kernel
+def bin_of(predicted: float, prompt_tokens: float, bin_edges: np.ndarray, prompt_edges: np.ndarray) -> int:
+    """Index of the bin whose ratios speak for a prediction; edges as in `Ratios`."""
+    row = np.searchsorted(bin_edges, predicted)
+    edges = prompt_edges[row]
+    return int(row * (len(edges) + 1) + np.searchsorted(edges, prompt_tokens))
+
+
+@kernel
+def bins_of_all(
+    predicted: np.ndarray, prompt_tokens: np.ndarray, bin_edges: np.ndarray, prompt_edges: np.ndarray
+) -> np.ndarray:
+    """`bin_of` each prediction, int64 (n,)."""
+    found = np.empty(len(predicted), dtype=np.int64)
+    for i in range(len(found)):
+        found[i] = bin_of(predicted[i], prompt_tokens[i], bin_edges, prompt_edges)
+    return found
+
+
+@kernel
+def mean_lengths(predicted: np.ndarray, prompt_tokens: np.ndarray, known: Ratios) -> np.ndarray:
+    """ell of new requests, (n,), unrounded."""
+    found = predicted.copy()
+    if known.known:
+        for i in range(len(found)):
+            part = np.searchsorted(known.ratio_edges, prompt_tokens[i])
+            found[i] = max(predicted[i] * known.prompt_ratios[part], 1.0)
+    return found
+
+
+@kernel
+def median_lengths(predicted: np.ndarray, prompt_tokens: np.ndarray, known: Ratios) -> np.ndarray:
+    """n of new requests, (n,), whole tokens >= 1."""
+    found = np.empty(len(predicted))
+    for i in range(len(found)):
+        median = 1.0
+        if known.known:
+            median = known.medians[bin_of(predicted[i], prompt_tokens[i], known.bin_edges, known.prompt_edges)]
+        found[i] = max(np.rint(predicted[i] * median), 1.0)
+    return found
+
+
+@kernel
 def remaining(decoded: float, predicted: float, prompt_tokens: float, level: float, known: Ratios) -> float:
     """Conditional quantile of the tokens that a resident has still to come; at least 1."""
     if not known.known:
@@ -29,9 +71,7 @@ def remaining(decoded: float, predicted: float, prompt_tokens: float, level: flo
         if left > 0:
             return max(left, 1.0)
     else:
-        row = np.searchsorted(known.bin_edges, predicted)
-        edges = known.prompt_edges[row]
-        b = row * (len(edges) + 1) + np.searchsorted(edges, prompt_tokens)
+        b = bin_of(predicted, prompt_tokens, known.bin_edges, known.prompt_edges)
         start, stop = known.starts[b], known.starts[b + 1]
         below = min(decoded / predicted, known.span - 0.5) + known.span * b
         at = min(max(np.searchsorted(known.lookup, below, side="right"), start), stop)

@@ -14,6 +14,38 @@ from typing import NamedTuple
 import numpy as np
 
 SLOT_PRICE, KV_PRICE, SLOT_INTEGRAL, KV_INTEGRAL, TIMED_KV_INTEGRAL = range(5)  # rows of a price table
+DELAY_BUCKETS = np.array([0.0, 1.0, 2.0, 4.0])
+PRICE_CAP = 5.0  # no price exceeds PRICE_CAP * pi0 / capacity
+
+
+class Weights(NamedTuple):
+    """The weights of an objective (paper Section 3.1)."""
+
+    throughput: float  # alpha
+    e2e: float  # beta
+    ttft: float  # gamma
+    qps: float  # sigma
+    tail_e2e: float  # zeta1
+    tail_ttft: float  # zeta2
+    joint_deadlines: bool
+
+
+class Speeds(NamedTuple):
+    """How fast devices are; arrays of length 1 where all are alike."""
+
+    step_s: np.ndarray  # (G,) tau
+    backlog: np.ndarray  # (G,) prompt tokens not prefilled yet
+    prefill_tokens_per_s: np.ndarray  # (G,) inf: prefill takes no time
+
+
+class Starts(NamedTuple):
+    """Starts of requests on the devices of a `Speeds`."""
+
+    value: np.ndarray  # (G, J) V
+    first_token_s: np.ndarray  # (G, J) F
+    life_s: np.ndarray  # (G, J) L
+    lost: np.ndarray  # (J,) A on the device where it is largest
+    mean_life_s: np.ndarray  # (J,) over devices
 
 
 class Ratios(NamedTuple):
@@ -26,6 +58,9 @@ class Ratios(NamedTuple):
     ratios: np.ndarray  # sorted within each bin
     lookup: np.ndarray  # the same, each bin moved up by `span`, so that all are in one order
     span: float
+    medians: np.ndarray  # of each bin
+    ratio_edges: np.ndarray  # parts by prompt length
+    prompt_ratios: np.ndarray  # mean true over mean predicted length of each part
 
 
 class Plans(NamedTuple):

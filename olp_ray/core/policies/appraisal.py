@@ -19,11 +19,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from olp_ray.core import kernels
+from olp_ray.core.kernels.records import Speeds
 from olp_ray.core.ledger import Ledger
 from olp_ray.core.policies.base import View
 from olp_ray.core.policies.settings import OnlineLPSettings
-from olp_ray.core.prices import cost_from_now
-from olp_ray.core.reward import Terms, start_value, thresholds, urgency
+from olp_ray.core.reward import Terms, start_value, thresholds, weights_of
 from olp_ray.core.types import Objective
 
 
@@ -61,41 +62,50 @@ def appraise(
     KV tokens and iteration time into one volume.
     """
     ledger, queue = view.ledger, view.waiting
-    prompt = queue.prompt_tokens
+    prompt = np.array(queue.prompt_tokens)
     output = view.calibration.mean_length(queue.predicted_output_tokens, prompt)
     own = thresholds(objective, queue.slo_e2e_s, queue.slo_ttft_s)
     terms = Terms(np.maximum(now_s - queue.arrival_s, 0.0), output, weights, *own)
-    uncached = prompt[:, None] - view.cached_tokens()
-    alike = uncached.shape[1] == 1 and _are_alike(ledger)
-    step_s = ledger.step_s[:1] if alike else ledger.step_s
-    first_s = np.zeros((len(prompt), 1)) if alike else time_to_first_token(view, now_s, uncached)
-    life_s = first_s + output[:, None] * step_s
-    by_request = terms.column(1)
-    window_s = settings.window_s(queue.arrival_s)[:, None]
-    value = start_value(objective, window_s, by_request, 0.0, first_s, life_s)
-    cost = cost_from_now(tables, settings.bucket_s, uncached.T, life_s.T, life_s.T / output)
-    tick_s = float(ledger.step_s.mean())
-    lost = urgency(objective, window_s, settings.urgency_s, tick_s, by_request, first_s, life_s)
-    lost = lost.max(axis=1)
-    mean_life_s = life_s.sum(axis=1) / life_s.shape[1]
-    volume = scarcity @ resource_shares(ledger, prompt, output, mean_life_s)
+    uncached = uncached_tokens(view)
+    devices = len(ledger.devices)
+    alike = len(uncached) == 1 and _are_alike(ledger)
+    speeds = Speeds(ledger.step_s, ledger.prefill.backlog(now_s), ledger.prefill.rate_tokens_per_s)
+    starts = kernels.worth.starts(
+        weights_of(objective),
+        settings.window_s(queue.arrival_s),
+        settings.urgency_s,
+        view.tick_s,
+        *(terms.waited_s, terms.output_tokens, terms.weight, terms.e2e_threshold_s, terms.ttft_threshold_s),
+        uncached,
+        Speeds(*(array[:1] for array in speeds)) if alike else speeds,
+    )
+    cost = kernels.pricing.costs_from_now(tables, settings.bucket_s, uncached, starts.life_s, output)
+    volume = scarcity @ resource_shares(ledger, prompt, output, starts.mean_life_s)
     key = np.full(len(prompt), np.nan)
     if base_price > 0:
-        key = lost / (cost.min(axis=0) + settings.regular_price * base_price * volume)
+        key = starts.lost / (cost.min(axis=0) + settings.regular_price * base_price * volume)
     return Appraisal(
         terms,
         view.calibration.median_length(queue.predicted_output_tokens, prompt),
-        prompt.copy(),
-        first_s.T,
-        np.broadcast_to(life_s.T, cost.shape).copy(),
-        mean_life_s,
-        np.broadcast_to(value.T, cost.shape).copy(),
+        prompt,
+        starts.first_token_s,
+        np.repeat(starts.life_s, devices, axis=0) if alike else starts.life_s,
+        starts.mean_life_s,
+        np.repeat(starts.value, devices, axis=0) if alike else starts.value,
         cost,
         volume,
-        lost,
+        starts.lost,
         key,
         view.calibration.log_error,
     )
+
+
+def uncached_tokens(view: View) -> np.ndarray:
+    """u, (G, J), or (1, J) while nothing is known of any prefix."""
+    prompt = view.waiting.prompt_tokens
+    if view.prefixes.is_empty:
+        return np.array(prompt[None])
+    return np.ascontiguousarray(prompt - view.cached_tokens().T)
 
 
 def _are_alike(ledger: Ledger) -> bool:
@@ -113,17 +123,6 @@ def fresh_value(objective: Objective, settings: OnlineLPSettings, found: Apprais
 def resource_shares(ledger: Ledger, prompt: np.ndarray, output: np.ndarray, life_s: np.ndarray) -> np.ndarray:
     """What lives take of a mean device, (3, J): slot seconds per slot, KV-token seconds per KV token, and seconds of
     iteration time added."""
-    slots, kv_tokens = max(ledger.slots.mean(), 1.0), max(ledger.kv_tokens.mean(), 1.0)
-    held = prompt + output / 2
     model = ledger.mean_iteration
-    added_s = model.per_prompt_token_s * prompt + output * (model.per_sequence_s + model.per_kv_token_s * held)
-    return np.stack([life_s / slots, held * life_s / kv_tokens, added_s])
-
-
-def time_to_first_token(view: View, now_s: float, uncached: np.ndarray) -> np.ndarray:
-    """F for each request and device, (J, G); 0 where prefill takes no time (the paper's decode-only model)."""
-    ledger = view.ledger
-    rate = ledger.prefill.rate_tokens_per_s
-    finite = np.isfinite(rate)
-    wait_s = (ledger.prefill.backlog(now_s) + uncached) / rate + ledger.step_s
-    return np.where(finite, wait_s, 0.0)
+    added_s = model.per_sequence_s, model.per_kv_token_s, model.per_prompt_token_s
+    return kernels.worth.resource_shares(ledger.slots, ledger.kv_tokens, *added_s, np.array(prompt), output, life_s)

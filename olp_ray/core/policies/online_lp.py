@@ -15,19 +15,19 @@ from typing import Any
 
 import numpy as np
 
+from olp_ray.core import kernels
 from olp_ray.core.admission import Admission, admit_in_order, no_admission
 from olp_ray.core.fairness import TenantShares
 from olp_ray.core.forecast import Forecast
 from olp_ray.core.history import PREDICTED, PROMPT, ArrivalHistory
 from olp_ray.core.kernels.records import KV_INTEGRAL, KV_PRICE, TIMED_KV_INTEGRAL, Wanted
-from olp_ray.core.policies.appraisal import Appraisal, appraise, fresh_value, resource_shares
+from olp_ray.core.policies.appraisal import Appraisal, appraise, fresh_value, resource_shares, uncached_tokens
 from olp_ray.core.policies.base import PolicyStep, View
 from olp_ray.core.policies.central import check_version
 from olp_ray.core.policies.outlook import NextDecision, Outlook, Worth, look_ahead
 from olp_ray.core.policies.price_updates import PriceUpdates
 from olp_ray.core.policies.rejection import RejectionRule
 from olp_ray.core.policies.settings import PolicySettings
-from olp_ray.core.prices import cost_from_now
 from olp_ray.core.reward import deadline_share
 from olp_ray.core.types import Decision, Objective, Reject, RejectReason, Request
 
@@ -105,9 +105,9 @@ class OnlineLP:
         found = self.appraise(view, now_s)
         kv_free = self._prices.tables.copy()
         kv_free[:, [KV_PRICE, KV_INTEGRAL, TIMED_KV_INTEGRAL]] = 0.0
-        uncached = (view.waiting.prompt_tokens[:, None] - view.cached_tokens()).T
-        step_s = found.life_s / found.terms.output_tokens
-        slot_price = cost_from_now(kv_free, self._settings.bucket_s, uncached, found.life_s, step_s)
+        slot_price = kernels.pricing.costs_from_now(
+            kv_free, self._settings.bucket_s, uncached_tokens(view), found.life_s, found.terms.output_tokens
+        )
         level = np.where(np.isnan(found.key), np.nan, self._levels(found))
         return Worth(found.value.T, slot_price, found.cost - slot_price, found.lost, found.key, level)
 

@@ -23,11 +23,12 @@ import numpy as np
 
 from olp_ray.core.forecast import expected_occupancy
 from olp_ray.core.history import OWN_E2E, OWN_TTFT, PREDICTED, PROMPT, WEIGHT, ArrivalHistory
+from olp_ray.core.kernels.records import DELAY_BUCKETS
 from olp_ray.core.ledger import Ledger
 from olp_ray.core.policies.appraisal import resource_shares
 from olp_ray.core.policies.base import View
 from olp_ray.core.policies.settings import OnlineLPSettings
-from olp_ray.core.prices import DELAY_BUCKETS, PriceScalars, SampleColumn, build_tables, shift_prices
+from olp_ray.core.prices import PriceScalars, SampleColumn, build_tables, shift_prices
 from olp_ray.core.reward import Terms, start_value, thresholds
 from olp_ray.core.types import Objective, PricesReady, PriceWork
 from olp_ray.errors import PriceError

@@ -13,7 +13,7 @@ RUN = """
 import sys
 from olp_ray.config import FleetConfig, RouterConfig
 from olp_ray.config.build import build_priced_router
-from olp_ray.core.kernels import planning, pricing
+from olp_ray.core.kernels import planning, pricing, worth
 from olp_ray.sim import simulate
 from olp_ray.workload import make_requests, parse_predictor
 from olp_ray.workload.generators import generate
@@ -23,7 +23,7 @@ for fleet, mode in (("2xB24M40000", "period"), ("2xa100-7b", "timed")):
     for policy in ("online_lp", "sjf_reservation", "online_lp_paper"):
         router = build_priced_router(RouterConfig(policy=policy), FleetConfig.parse(fleet), mode, 0)
         simulate(requests, FleetConfig.parse(fleet), mode, router, update_s=8.0)
-for module in (planning, pricing):
+for module in (planning, pricing, worth):
     for name, found in vars(module).items():
         print(name, len(found.signatures)) if hasattr(found, "signatures") else None
 """
@@ -35,7 +35,7 @@ compiled_only = pytest.mark.skipif(numba.config.DISABLE_JIT, reason="kernels run
 def test_each_kernel_has_one_type_per_argument():
     done = subprocess.run([sys.executable, "-c", RUN], capture_output=True, text=True, check=True)
     counts = dict(line.split() for line in done.stdout.splitlines())
-    assert {"fill", "integrals", "remaining_of_all"} <= set(counts)
+    assert {"fill", "costs_from_now", "best_bids", "starts"} <= set(counts)
     assert {name: int(count) for name, count in counts.items() if int(count) > 1} == {}
 
 

@@ -1,0 +1,151 @@
+"""What a start is worth, what is lost by waiting, and what a life takes of a device.
+
+Notation: `core.reward` for the symbols of a request; `core.policies.appraisal` for F, L, V and A.
+    symbol   meaning                                                        shape         unit
+    G, J     devices, requests
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from olp_ray.core.kernels.compiler import kernel
+from olp_ray.core.kernels.records import Speeds, Starts, Weights
+
+
+@kernel
+def start_value(
+    weights: Weights,
+    window_s: float,
+    waited_s: float,
+    output_tokens: float,
+    weight: float,
+    e2e_threshold_s: float,
+    ttft_threshold_s: float,
+    first_s: float,
+    life_s: float,
+) -> float:
+    """V: reward of a start now (paper Section 3.1, a rolling window in place of the end T)."""
+    ttft_s = waited_s + first_s
+    e2e_s = waited_s + life_s
+    value = weights.throughput * output_tokens
+    value += weights.e2e * max(window_s - e2e_s, 0.0)
+    value += weights.ttft * max(window_s - ttft_s, 0.0)
+    value += weights.qps
+    e2e_met, ttft_met = e2e_s < e2e_threshold_s, ttft_s < ttft_threshold_s
+    if weights.joint_deadlines:
+        by_deadline = (weights.tail_e2e + weights.tail_ttft) * (e2e_met and ttft_met)
+    else:
+        by_deadline = weights.tail_e2e * e2e_met + weights.tail_ttft * ttft_met
+    return weight * (value + by_deadline)
+
+
+@kernel
+def start_values(weights: Weights, rows: np.ndarray) -> np.ndarray:
+    """`start_value` of each column of rows (8, n), which holds its arguments in order, (n,)."""
+    found = np.empty(rows.shape[1])
+    for i in range(len(found)):
+        found[i] = start_value(
+            weights, rows[0, i], rows[1, i], rows[2, i], rows[3, i], rows[4, i], rows[5, i], rows[6, i], rows[7, i]
+        )
+    return found
+
+
+@kernel
+def _alive(slack_s: float, tick_s: float, urgency_s: float) -> float:
+    return math.exp(-slack_s / urgency_s) if slack_s > -tick_s else 0.0
+
+
+@kernel
+def urgency(
+    weights: Weights,
+    window_s: float,
+    urgency_s: float,
+    tick_s: float,
+    waited_s: float,
+    output_tokens: float,
+    weight: float,
+    e2e_threshold_s: float,
+    ttft_threshold_s: float,
+    first_s: float,
+    life_s: float,
+) -> float:
+    """A: what is lost by not starting now, over about `urgency_s`; 0 when nothing is left to lose.
+
+    A deadline counts the more, the nearer its last useful start (one tick before the threshold) is.
+    """
+    slack_2 = ttft_threshold_s - tick_s - (waited_s + first_s)
+    slack_1 = e2e_threshold_s - tick_s - (waited_s + life_s)
+    by_deadline = 0.0
+    if not weights.joint_deadlines or min(slack_1, slack_2) > -tick_s:
+        by_deadline = weights.tail_ttft * _alive(slack_2, tick_s, urgency_s)
+        by_deadline += weights.tail_e2e * _alive(slack_1, tick_s, urgency_s)
+    steady = (weights.e2e + weights.ttft) * urgency_s
+    held_back = (weights.qps + weights.throughput * output_tokens) * urgency_s / (window_s + urgency_s)
+    return weight * (steady + held_back + by_deadline)
+
+
+@kernel
+def time_to_first_token(speeds: Speeds, g: int, uncached_tokens: float) -> float:
+    """F on device g; 0 where prefill takes no time (the paper's decode-only model)."""
+    rate = speeds.prefill_tokens_per_s[g]
+    if rate == math.inf:
+        return 0.0
+    return (speeds.backlog[g] + uncached_tokens) / rate + speeds.step_s[g]
+
+
+@kernel
+def starts(
+    weights: Weights,
+    window_s: np.ndarray,
+    urgency_s: float,
+    tick_s: float,
+    waited_s: np.ndarray,
+    output_tokens: np.ndarray,
+    weight: np.ndarray,
+    e2e_threshold_s: np.ndarray,
+    ttft_threshold_s: np.ndarray,
+    uncached_tokens: np.ndarray,
+    speeds: Speeds,
+) -> Starts:
+    """V, F and L of each request on each device, and A where it is largest; uncached_tokens is (1 or G, J)."""
+    devices, count = len(speeds.step_s), len(waited_s)
+    value, first_s, life_s = np.empty((devices, count)), np.empty((devices, count)), np.empty((devices, count))
+    lost, all_lives_s = np.full(count, -math.inf), np.zeros(count)
+    for g in range(devices):
+        uncached = uncached_tokens[g if len(uncached_tokens) > 1 else 0]
+        for j in range(count):
+            first = time_to_first_token(speeds, g, uncached[j])
+            life = first + output_tokens[j] * speeds.step_s[g]
+            about = (waited_s[j], output_tokens[j], weight[j], e2e_threshold_s[j], ttft_threshold_s[j], first, life)
+            value[g, j], first_s[g, j], life_s[g, j] = start_value(weights, window_s[j], *about), first, life
+            lost[j] = max(lost[j], urgency(weights, window_s[j], urgency_s, tick_s, *about))
+            all_lives_s[j] += life
+    return Starts(value, first_s, life_s, lost, all_lives_s / devices)
+
+
+@kernel
+def resource_shares(
+    slots: np.ndarray,
+    kv_tokens: np.ndarray,
+    per_sequence_s: float,
+    per_kv_token_s: float,
+    per_prompt_token_s: float,
+    prompt_tokens: np.ndarray,
+    output_tokens: np.ndarray,
+    life_s: np.ndarray,
+) -> np.ndarray:
+    """What lives take of a mean device, (3, n): slot seconds per slot, KV-token seconds per KV token, and seconds of
+    iteration time added."""
+    mean_slots, mean_kv_tokens = max(slots.mean(), 1.0), max(kv_tokens.mean(), 1.0)
+    found = np.empty((3, len(life_s)))
+    for i in range(len(life_s)):
+        held = prompt_tokens[i] + output_tokens[i] / 2
+        found[0, i] = life_s[i] / mean_slots
+        found[1, i] = held * life_s[i] / mean_kv_tokens
+        found[2, i] = per_prompt_token_s * prompt_tokens[i] + output_tokens[i] * (
+            per_sequence_s + per_kv_token_s * held
+        )
+    return found
