@@ -476,10 +476,10 @@ class Ledger:
 
     @property
     def idle_step_s(self) -> np.ndarray:
-        """Seconds per iteration of each device with one short sequence, (G,)."""
-        self._settle_steps()
-        alone = np.array([device.iteration.per_sequence_s for device in self.devices])
-        return np.maximum(self._idle_s + alone, self._least_step_s)
+        """Seconds per iteration of each device with one short sequence by its first estimate, (G,): what was learned
+        since also stands for prompts in the iterations."""
+        alone = [device.step_s - _added_s(device, device.slots - 1, device.kv_tokens / 2) for device in self.devices]
+        return np.maximum(np.array(alone), self._least_step_s)
 
     def _settle_steps(self) -> None:
         for g in self._changed:

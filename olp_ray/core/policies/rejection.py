@@ -1,8 +1,8 @@
 """When a waiting request is turned away: rules that every policy with a central queue shares.
 
-Two things end a wait without a start. A request is *hopeless* once it can earn nothing by deadline any more: it is
-rejected where the setting says so and every device is busy; while one is not, it may still start, last of all. A
-request is *overdue* once it has waited for the starvation bound (plus what grace its policy gives it). Whether a price
+Two things end a wait without a start. A request is *hopeless* once it can earn nothing by deadline any more, which is
+rejected where the setting says so. If only its length is to blame, its wait is not over: it may still start, last of
+all, while a device is not busy. A request is *overdue* once it has waited for the starvation bound (plus what grace its policy gives it). Whether a price
 turns it away before is the policy's business. Nothing is rejected while `rejects` is "never".
 
 Notation
@@ -24,6 +24,8 @@ from olp_ray.core.policies.base import View
 from olp_ray.core.policies.settings import PolicySettings
 from olp_ray.core.reward import thresholds
 from olp_ray.core.types import Objective, Reject, RejectReason
+
+SLOW = 0.5  # a device that iterates at less than this share of its idle speed is busy
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,10 +62,14 @@ class RejectionRule:
         next_s = float(overdue_s[~overdue].min(initial=np.inf))
         if self.rejects == "max_wait":
             return Refused(nothing, overdue, next_s)
-        last_s = hopeless_s(view, objective)
-        past = last_s <= now_s
-        next_s = min(next_s, float(last_s[~past].min(initial=np.inf)))
-        hopeless = past if past.any() and self._is_busy(view, forecast) else nothing
+        ttft_s, e2e_s = last_starts_s(view, objective)
+        last_s = np.minimum(ttft_s, e2e_s) if objective.joint_deadlines else _later_of_finite(ttft_s, e2e_s)
+        hopeless = last_s <= now_s
+        next_s = min(next_s, float(last_s[~hopeless].min(initial=np.inf)))
+        too_long = hopeless & (ttft_s > now_s)
+        if too_long.any() and not self._is_busy(view, forecast):
+            hopeless &= ~too_long
+            next_s = min(next_s, float(ttft_s[too_long].min()))
         return Refused(hopeless, overdue & ~hopeless, next_s)
 
     def reject_all(self, view: View, refused: Refused, objective: Objective) -> list[Reject]:
@@ -81,29 +87,28 @@ class RejectionRule:
         return Reject(queue[index].request, reason, limit=limit, knob="rejects", retry_after_s=float(e2e_s))
 
     def _is_busy(self, view: View, forecast: Forecast) -> bool:
-        """Whether every device is at the guard, by what it holds or by how much slower than when idle it iterates."""
+        """Whether every device takes no more now, or is at the guard: by what it holds, or by how much slower than when
+        idle it iterates."""
         held = forecast.utilisation >= self._guard
-        slow = view.ledger.idle_step_s <= self._guard * view.ledger.step_s
-        return bool((held | slow | view.ledger.draining).all())
+        slow = view.ledger.idle_step_s <= SLOW * view.ledger.step_s
+        return bool((held | slow | ~forecast.takes_more).all())
 
 
-def hopeless_s(view: View, objective: Objective) -> np.ndarray:
-    """Time from which on each waiting request can earn nothing by deadline, (J,); inf: it has no weighted deadline.
-
-    That is when its last weighted deadline can not be met any more; with joint deadlines, when the first can not.
-    """
+def last_starts_s(view: View, objective: Objective) -> tuple[np.ndarray, np.ndarray]:
+    """Until when each waiting request can still meet its TTFT and its E2E threshold, (J,) each; inf: no weight on it."""
     queue = view.waiting
     e2e_s, ttft_s = thresholds(objective, queue.slo_e2e_s, queue.slo_ttft_s)
-    by_deadline = []
-    if objective.tail_ttft > 0:
-        by_deadline.append(queue.arrival_s + ttft_s)
-    if objective.tail_e2e > 0:
-        length = view.calibration.mean_length(queue.predicted_output_tokens, queue.prompt_tokens)
-        fastest_s = float(view.ledger.step_s.min()) if view.ledger.devices else 0.0
-        by_deadline.append(queue.arrival_s + e2e_s - length * fastest_s)
-    if not by_deadline:
-        return np.full(len(queue), np.inf)
-    return np.asarray(np.min(by_deadline, axis=0) if objective.joint_deadlines else np.max(by_deadline, axis=0))
+    never = np.full(len(queue), np.inf)
+    by_ttft = queue.arrival_s + ttft_s if objective.tail_ttft > 0 else never
+    if objective.tail_e2e <= 0:
+        return by_ttft, never
+    length = view.calibration.mean_length(queue.predicted_output_tokens, queue.prompt_tokens)
+    fastest_s = float(view.ledger.step_s.min()) if view.ledger.devices else 0.0
+    return by_ttft, queue.arrival_s + e2e_s - length * fastest_s
+
+
+def _later_of_finite(one: np.ndarray, other: np.ndarray) -> np.ndarray:
+    return np.where(np.isinf(one), other, np.where(np.isinf(other), one, np.maximum(one, other)))
 
 
 def _indices(mask: np.ndarray) -> list[int]:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from olp_ray.core.explanation import WaitReason
 from olp_ray.core.policies import POLICIES
 from olp_ray.core.router import Router
-from olp_ray.core.types import Arrived, Assign, Device, Finished, RejectReason, Request, Started
+from olp_ray.core.types import Arrived, Assign, Device, EngineObserved, Finished, RejectReason, Request, Started
 
 NOW_S = 100.0
 TTFT_S = 49.0
@@ -132,12 +132,23 @@ def test_joint_deadlines_make_hopeless_what_can_not_meet_both(policy, route):
 
 
 @pytest.mark.parametrize("policy", KEYS)
-def test_the_hopeless_may_still_start_while_a_device_is_not_busy(policy, route):
-    for residents, starts in ((6, True), (7, False)):
-        router = route(policy, [Device("g0", 10, 10_000, 1.0)], rejects="deadline", tail_ttft=1.0)
-        router.handle(0.0, [Arrived(Request(f"r{i}", 0.0, 10, 500.0)) for i in range(residents)])
-        (decision,) = router.handle(200.0, [Arrived(Request("late", 100.0, 10, 20.0))]).decisions
+def test_what_is_too_long_may_still_start_while_a_device_is_not_busy_and_what_came_too_late_may_not(policy, route):
+    weights = {"tail_ttft": 1.0, "tail_e2e": 1.0}
+    for residents, waited_s, starts in ((6, 0, True), (7, 0, False), (6, 48, True), (6, 49, False)):
+        devices = [Device("g0", 10, 10_000, 1.0)]
+        router = route(policy, devices, rejects="deadline", joint_deadlines=True, **weights)
+        router.handle(0.0, [Arrived(Request(f"r{i}", 0.0, 10, 50.0)) for i in range(residents)])
+        (decision,) = router.handle(1.0, [Arrived(Request("long", 1.0 - waited_s, 10, 100.0))]).decisions
         assert isinstance(decision, Assign) == starts
+
+
+@pytest.mark.parametrize(("step_s", "starts"), [(1.9, True), (2.1, False)])
+def test_a_device_at_less_than_half_its_idle_speed_is_busy(step_s, starts, route):
+    router = route("edf", [Device("g0", 10, 10_000, 1.0)], rejects="deadline", tail_e2e=1.0)
+    for i in range(40):
+        router.handle(i / 40, [EngineObserved("g0", 0, 0, 0, step_s, 0.0)])
+    (decision,) = router.handle(1.0, [Arrived(Request("long", 1.0, 10, 100.0))]).decisions
+    assert isinstance(decision, Assign) == starts
 
 
 @pytest.mark.parametrize("policy", KEYS)
