@@ -2,8 +2,9 @@
 
 Two things end a wait without a start. A request is *hopeless* once it can earn nothing by deadline any more, which is
 rejected where the setting says so. If only its length is to blame, its wait is not over: it may still start, last of
-all, while a device is not busy. A request is *overdue* once it has waited for the starvation bound (plus what grace its policy gives it). Whether a price
-turns it away before is the policy's business. Nothing is rejected while `rejects` is "never".
+all, while a device is not busy. A request is *overdue* once it has waited for the starvation bound (plus what grace
+its policy gives it). Whether a price turns it away before is the policy's business. Nothing is rejected while
+`rejects` is "never".
 
 Notation
     symbol   meaning                                                      shape   unit     paper (Section 3.1)
@@ -95,7 +96,7 @@ class RejectionRule:
 
 
 def last_starts_s(view: View, objective: Objective) -> tuple[np.ndarray, np.ndarray]:
-    """Until when each waiting request can still meet its TTFT and its E2E threshold, (J,) each; inf: no weight on it."""
+    """Until when each waiting request can still meet its TTFT and its E2E threshold, (J,) each; inf: it has no weight."""
     queue = view.waiting
     e2e_s, ttft_s = thresholds(objective, queue.slo_e2e_s, queue.slo_ttft_s)
     never = np.full(len(queue), np.inf)
