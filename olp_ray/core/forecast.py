@@ -41,10 +41,10 @@ class Forecast:
         self._ledger, self._calibration, self._now_s = ledger, calibration, now_s
         self.level = level
         self.slots = np.where(ledger.draining, 0.0, ledger.slots)
-        self.occupied_slots = ledger.occupied_slots.astype(np.float64)
+        self.occupied_slots = ledger.occupied_slots
         self.backlog = ledger.prefill.backlog(now_s)
         self._prefill_rate = ledger.prefill.rate_tokens_per_s
-        self._backlog_limit = np.where(np.isfinite(self._prefill_rate), self._prefill_rate * prefill_ahead_s, np.inf)
+        self._backlog_limit = kernels.planning.backlog_limits(self._prefill_rate, prefill_ahead_s)
         self._plans: Plans | None = None
 
     @cached_property
@@ -55,15 +55,14 @@ class Forecast:
     @property
     def takes_more(self) -> np.ndarray:
         """(G,) bool: a slot is free, and the prompts sent already keep prefill busy no longer than it looks ahead."""
-        return (self.slots - self.occupied_slots >= 1) & (self.backlog <= self._backlog_limit)
+        return kernels.planning.take_more(self.slots, self.occupied_slots, self.backlog, self._backlog_limit)
 
     def next_room_s(self, now_s: float) -> float:
         """When the first device with a free slot has worked off enough prompts to take more; inf if none waits so."""
-        excess = self.backlog - self._backlog_limit
-        waiting = (self.slots - self.occupied_slots >= 1) & (excess > 0)
-        if not waiting.any():
-            return float("inf")
-        return now_s + float((excess[waiting] / self._prefill_rate[waiting]).min()) + PREFILL_MARGIN_S
+        wait_s = kernels.planning.next_room(
+            self.slots, self.occupied_slots, self.backlog, self._backlog_limit, self._prefill_rate
+        )
+        return now_s + wait_s + PREFILL_MARGIN_S
 
     def limit_slots(self, slots: np.ndarray) -> None:
         """Plan with at most so many slots on each device, (G,)."""
@@ -72,12 +71,7 @@ class Forecast:
     @property
     def utilisation(self) -> np.ndarray:
         """(G,) the fuller of the two resources, as a share; 1 for a device without capacity."""
-        slots, kv_tokens = self.slots, self._ledger.kv_tokens
-        usable = (slots > 0) & (kv_tokens > 0)
-        used = np.maximum(
-            self.occupied_slots / np.where(usable, slots, 1.0), self.kv_now / np.where(usable, kv_tokens, 1.0)
-        )
-        return np.where(usable, used, 1.0)
+        return kernels.planning.utilisation_of_all(self.slots, self._ledger.kv_tokens, self.occupied_slots, self.kv_now)
 
     def fits(self, g: int, prompt_tokens: np.ndarray, length_tokens: np.ndarray) -> np.ndarray:
         """Whether each candidate could start on device g now and stay, bool (n,).
@@ -124,20 +118,18 @@ class Forecast:
     def _begin(self) -> Plans:
         """Nothing planned yet: most devices are full at most times, and are never asked for."""
         ledger = self._ledger
-        decoded = ledger.decoded_now(self._now_s)
         nothing = np.empty((len(self.slots), 0))
         return Plans(
             self.slots,
             ledger.kv_tokens,
             ledger.external_slots,
             ledger.external_kv_tokens,
-            np.array([device.block_tokens - 1.0 for device in ledger.devices]),
+            ledger.padding,
             self._backlog_limit,
             ledger.count,
-            decoded,
-            ledger.predicted_tokens.copy(),
-            ledger.raw_prompt_tokens,
-            ledger.prompt_tokens + decoded,
+            ledger.held_by,
+            ledger.step_s,
+            float(self._now_s),
             self.occupied_slots,
             self.kv_now,
             self.backlog,
@@ -157,26 +149,9 @@ def expected_occupancy(
     A resident's remaining length is stood for by five quantiles of equal weight, so the expectation is a histogram of
     ends: linear in residents plus buckets. External load is taken to stay.
     """
-    devices = len(ledger.devices)
-    resident = ledger.is_resident
-    decoded = ledger.decoded_now(now_s)
-    kv = ledger.prompt_tokens + decoded
-    bucket_steps = bucket_s / ledger.step_s
-    levels = (0.5,) if calibration.is_identity else OCCUPANCY_LEVELS
-    alive = np.zeros((devices, buckets + 1))
-    alive_kv = np.zeros((devices, buckets + 1))
-    predicted, prompt = np.maximum(ledger.predicted_tokens, 1.0), ledger.raw_prompt_tokens
-    row = np.nonzero(resident)[0]
-    for level in levels:
-        remaining = calibration.remaining(decoded, predicted, prompt, level)[resident]
-        last = np.minimum(np.ceil(remaining / bucket_steps[row]), buckets).astype(np.int64)
-        at, size = row * (buckets + 1) + last, devices * (buckets + 1)
-        alive += np.bincount(at, minlength=size).reshape(devices, -1) / len(levels)
-        alive_kv += np.bincount(at, weights=kv[resident], minlength=size).reshape(devices, -1) / len(levels)
-    alive = alive[:, :0:-1].cumsum(axis=1)[:, ::-1]
-    alive_kv = alive_kv[:, :0:-1].cumsum(axis=1)[:, ::-1]
-    grown = np.arange(1, buckets + 1) * bucket_steps[:, None]
-    occupied = np.stack([alive, alive_kv + alive * grown], axis=1)
-    occupied[:, 0] += ledger.external_slots[:, None]
-    occupied[:, 1] += ledger.external_kv_tokens[:, None]
-    return occupied
+    return kernels.planning.expected_occupancy(
+        *(ledger.held_by, ledger.count, ledger.padding, ledger.external_slots, ledger.external_kv_tokens),
+        *(now_s, ledger.step_s, bucket_s, buckets),
+        np.array((0.5,) if calibration.is_identity else OCCUPANCY_LEVELS),
+        calibration.ratios,
+    )

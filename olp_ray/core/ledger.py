@@ -26,11 +26,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from olp_ray.core import kernels
+from olp_ray.core.kernels.records import ASSIGNED_S, DECODED, KNOWN_S, PREDICTED, PROMPT, STARTED
 from olp_ray.core.prefill import PrefillTracker
 from olp_ray.core.types import AssignmentKey, Device, EngineObserved, IterationModel, Request, Stage
 from olp_ray.errors import EventError, SnapshotError
 
-PROMPT, PREDICTED, DECODED, KNOWN_S, ASSIGNED_S, STARTED = range(6)
 _FIELDS = 6
 ALIKE_SHARE = 0.3  # devices of one kind whose learned idle step is within this of their mean count as equal
 LEAST_STEP_SHARE = 0.05  # of the device's first estimate
@@ -345,44 +346,18 @@ class Ledger:
         return self.count + self.external_slots
 
     @property
-    def is_resident(self) -> np.ndarray:
-        """(G, R) mask of the columns in use."""
-        return np.arange(self.width) < self.count[:, None]
-
-    @property
-    def width(self) -> int:
-        """R: columns that hold at least one resident (1 at least)."""
-        return max(int(self.count.max(initial=0)), 1)
-
-    @property
-    def prompt_tokens(self) -> np.ndarray:
-        return self._data[PROMPT, :, : self.width]
-
-    @property
-    def raw_prompt_tokens(self) -> np.ndarray:
-        """Prompt tokens of residents without the padding to whole blocks, (G, width)."""
-        return self.prompt_tokens - self._padding
-
-    @property
-    def predicted_tokens(self) -> np.ndarray:
-        return self._data[PREDICTED, :, : self.width]
-
-    def decoded_now(self, now_s: float) -> np.ndarray:
-        """theta, (G, R): last known tokens, carried on at the device's step time for those that run."""
-        data = self._data[:, :, : self.width]
-        passed = np.maximum(now_s - data[KNOWN_S], 0.0) / self.step_s[:, None]
-        return data[DECODED] + data[STARTED] * passed
+    def held_by(self) -> np.ndarray:
+        """What is kept of every resident, (6, G, R or more), as kernels take it (`core.kernels.records`)."""
+        return self._data
 
     def decoded_on(self, g: int, now_s: float) -> np.ndarray:
-        """theta of the residents of device g, (count[g],)."""
-        data = self._data[:, g, : self.count[g]]
-        passed = np.maximum(now_s - data[KNOWN_S], 0.0) / self.step_s[g]
-        return data[DECODED] + data[STARTED] * passed
+        """theta of the residents of device g, (count[g],): last known tokens, carried on at the device's step time for
+        those that run."""
+        return kernels.planning.decoded_on(self._data, g, len(self._keys[g]), now_s, self.step_s.item(g))
 
     def kv_now(self, now_s: float) -> np.ndarray:
         """KV tokens held per device, (G,), external load included."""
-        held = np.where(self.is_resident, self.prompt_tokens + self.decoded_now(now_s), 0.0)
-        return held.sum(axis=1) + self.external_kv_tokens
+        return kernels.planning.kv_held(self._data, self.count, self.external_kv_tokens, now_s, self.step_s)
 
     # -- checks and snapshots -----------------------------------------------------------------------------------
 
@@ -443,7 +418,7 @@ class Ledger:
 
     def _renew_fleet(self) -> None:
         """What follows from the devices alone."""
-        self._padding = np.array([[device.block_tokens - 1.0] for device in self.devices]).reshape(-1, 1)
+        self.padding = np.array([device.block_tokens - 1.0 for device in self.devices])
         self.runs_everything = not any(device.models or len(device.stages) < len(Stage) for device in self.devices)
         self._least_step_s = LEAST_STEP_SHARE * np.array([device.step_s for device in self.devices])
         kinds: dict[tuple[float, IterationModel], list[int]] = {}
@@ -451,6 +426,8 @@ class Ledger:
             kinds.setdefault((device.step_s, device.iteration), []).append(g)
         self._alike = list(kinds.values())
         models = [device.iteration for device in self.devices]
+        self.per_sequence_s = np.array([model.per_sequence_s for model in models])
+        self.per_kv_token_s = np.array([model.per_kv_token_s for model in models])
         names = ("per_sequence_s", "per_kv_token_s", "per_prompt_token_s")
         means = [sum(getattr(model, name) for model in models) / max(len(models), 1) for name in names]
         self.mean_iteration = IterationModel(*means)

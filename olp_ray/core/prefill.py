@@ -18,6 +18,8 @@ from typing import Any
 
 import numpy as np
 
+from olp_ray.core import kernels
+
 RATE_BLEND = 0.1  # weight of a new observation of the prefill rate
 
 
@@ -54,10 +56,7 @@ class PrefillTracker:
 
     def backlog(self, now_s: float) -> np.ndarray:
         """Q, (G,)."""
-        finite = np.isfinite(self.rate_tokens_per_s)
-        rate = np.where(finite, self.rate_tokens_per_s, 0.0)
-        left = self._tokens - rate * np.maximum(now_s - self._at_s, 0.0)
-        return np.where(finite, np.maximum(left, 0.0), 0.0)
+        return kernels.planning.backlogs(self._tokens, self._at_s, self.rate_tokens_per_s, now_s)
 
     def backlog_on(self, g: int, now_s: float) -> float:
         """Q of device g."""

@@ -34,6 +34,7 @@ class WaitingQueue:
         self._order: list[tuple[float, str, str]] = []
         self._keys: dict[RequestKey, Request] = {}
         self._columns = np.empty((_COLUMNS, 64))
+        self._shown: np.ndarray | None = None  # what `_column` reads, while nobody comes or goes
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -88,6 +89,7 @@ class WaitingQueue:
         if at < size:
             self._columns[:, at + 1 : size + 1] = self._columns[:, at:size]
         self._columns[:, at] = _numbers(request)
+        self._shown = None
         self._entries.insert(at, Waiting(request, attempt))
         self._order.insert(at, order)
         self._keys[request.key] = request
@@ -98,6 +100,7 @@ class WaitingQueue:
             raise EventError(f"request {request.id!r} ({request.stage}) does not wait")
         at = bisect_left(self._order, _order(request))
         last = len(self._entries) - 1
+        self._shown = None
         if at < last:
             self._columns[:, at:last] = self._columns[:, at + 1 : last + 1]
         del self._keys[request.key]
@@ -110,9 +113,10 @@ class WaitingQueue:
         return None if request is None else self._entries[bisect_left(self._order, _order(request))]
 
     def _column(self, row: int) -> np.ndarray:
-        column = self._columns[row, : len(self._entries)]
-        column.flags.writeable = False
-        return column
+        if self._shown is None:
+            self._shown = self._columns[:, : len(self._entries)]
+            self._shown.flags.writeable = False
+        return self._shown[row]
 
 
 def _order(request: Request) -> tuple[float, str, str]:

@@ -43,7 +43,10 @@ class Plan:
         return max(len(self.held) / self.slots, self.load)
 
 
-def plain_greedy(plans, jobs, order, allowed, cost, load_cost, may_reserve, rotation, head_of_line, reservations):
+def plain_greedy(
+    plans, jobs, order, allowed, cost, load_cost, crowding_costs, may_reserve, rotation, head_of_line, reservations
+):
+    """crowding_costs(j, g, others) are what the jobs `others`, placed on g before, cost job j there."""
     placed, reserved = [], {}
     for j in order:
         prompt, steps = jobs[j]
@@ -53,10 +56,11 @@ def plain_greedy(plans, jobs, order, allowed, cost, load_cost, may_reserve, rota
             if allowed[g, j] and plan.takes(prompt, steps) and (g not in reserved or steps <= max(1, reserved[g][1]))
         ]
         if fitting:
-            rank = {
-                g: (cost[g, j] + load_cost[g, j] * plans[g].load, plans[g].utilisation, (g - rotation) % len(plans))
-                for g in fitting
-            }
+            rank = {}
+            for g in fitting:
+                crowding = crowding_costs(j, g, [other for other, at in placed if at == g])
+                price = sum(crowding, start=cost[g, j] + load_cost[g, j] * plans[g].load)
+                rank[g] = (price, plans[g].utilisation, (g - rotation) % len(plans))
             g = min(fitting, key=rank.get)
             plans[g].held.append((prompt, steps))
             placed.append((j, g))
@@ -107,14 +111,32 @@ def test_the_pass_agrees_with_one_pair_at_a_time(fleet, jobs, seed, head_of_line
     may_reserve = rng.random(len(jobs)) < 0.7
     order = rng.permutation(len(jobs))
     prompts, steps = (column.copy() for column in np.array(jobs, dtype=float).T)
+    per_sequence_s, per_kv_token_s = rng.integers(0, 3, len(plans)) / 4, rng.integers(0, 2, len(plans)) / 128
+    rate, held = 2.0 ** rng.integers(0, 4, len(plans)), rng.integers(0, 64, len(jobs)).astype(float)
+    step_cost, wait_cost = rng.integers(0, 2, len(jobs)) / 2, rng.integers(0, 2, len(jobs)) / 8
     wanted = plain_candidates(prompts, steps, allowed)._replace(
-        cost=cost, value=value, load_price=load_price, life_s=life_s, may_reserve=may_reserve
+        cost=cost,
+        value=value,
+        load_price=load_price,
+        life_s=life_s,
+        may_reserve=may_reserve,
+        per_sequence_s=per_sequence_s,
+        per_kv_token_s=per_kv_token_s,
+        prefill_tokens_per_s=rate,
+        mean_kv_tokens=held,
+        step_cost=step_cost,
+        wait_cost=wait_cost,
     )
+
+    def crowding_costs(j, g, others):
+        slower_s = sum(per_sequence_s[g] + per_kv_token_s[g] * held[other] for other in others)
+        return step_cost[j] * slower_s, wait_cost[j] * sum(prompts[other] for other in others) / rate[g]
+
     options = {"head_of_line": head_of_line, "reservations": reservations}
     done = admit_in_order(forecast_of(plans), wanted, order, no_admission(len(plans), rotation), **options)
     load_cost = load_price[:, None] * life_s
     placed, reserved = plain_greedy(
-        plans, jobs, order, allowed, cost - value, load_cost, may_reserve, rotation, **options
+        plans, jobs, order, allowed, cost - value, load_cost, crowding_costs, may_reserve, rotation, **options
     )
     assert done.placed == placed
     assert done.rotation == rotation + len(placed)

@@ -16,7 +16,7 @@ import math
 import numpy as np
 
 from olp_ray.core.kernels.compiler import kernel
-from olp_ray.core.kernels.records import Plans, Ratios, Wanted
+from olp_ray.core.kernels.records import DECODED, KNOWN_S, PREDICTED, PROMPT, STARTED, Plans, Ratios, Wanted
 
 OVERRUN_SHARE = 0.15  # beyond every ratio seen, the mean of what is left, as a share of what has been decoded
 
@@ -93,9 +93,83 @@ def remaining_of_all(
 
 
 @kernel
-def takes_more(plans: Plans, g: int) -> bool:
+def decoded(held_by: np.ndarray, g: int, i: int, now_s: float, step_s: float) -> float:
+    """theta of resident i of device g: last known tokens, carried on at the step time if it runs."""
+    passed = max(now_s - held_by[KNOWN_S, g, i], 0.0) / step_s
+    return held_by[DECODED, g, i] + held_by[STARTED, g, i] * passed
+
+
+@kernel
+def decoded_on(held_by: np.ndarray, g: int, residents: int, now_s: float, step_s: float) -> np.ndarray:
+    """`decoded` of each resident of device g."""
+    found = np.empty(residents)
+    for i in range(residents):
+        found[i] = decoded(held_by, g, i, now_s, step_s)
+    return found
+
+
+@kernel
+def kv_held(
+    held_by: np.ndarray, residents: np.ndarray, external: np.ndarray, now_s: float, step_s: np.ndarray
+) -> np.ndarray:
+    """KV tokens of the residents of each device and of external load, (G,)."""
+    found = np.zeros(len(residents))
+    for g in range(len(residents)):
+        for i in range(residents[g]):
+            found[g] += held_by[PROMPT, g, i] + decoded(held_by, g, i, now_s, step_s[g])
+    return found + external
+
+
+@kernel
+def backlogs(tokens: np.ndarray, at_s: np.ndarray, rate: np.ndarray, now_s: float) -> np.ndarray:
+    """Prompt tokens (G,) that are left of those of at_s, worked off at a rate per second; inf: at once."""
+    found = np.zeros(len(tokens))
+    for g in range(len(tokens)):
+        if rate[g] < math.inf:
+            found[g] = max(tokens[g] - rate[g] * max(now_s - at_s[g], 0.0), 0.0)
+    return found
+
+
+@kernel
+def backlog_limits(rate: np.ndarray, ahead_s: float) -> np.ndarray:
+    """Prompt tokens (G,) that keep prefill busy for ahead_s; inf where it takes no time."""
+    found = np.full(len(rate), math.inf)
+    for g in range(len(rate)):
+        if rate[g] < math.inf:
+            found[g] = rate[g] * ahead_s
+    return found
+
+
+@kernel
+def takes_more(slots: float, occupied: float, backlog: float, backlog_limit: float) -> bool:
     """A slot is free, and the prompts sent already keep prefill busy no longer than it looks ahead."""
-    return plans.slots[g] - plans.occupied[g] >= 1 and plans.backlog[g] <= plans.backlog_limit[g]
+    return slots - occupied >= 1 and backlog <= backlog_limit
+
+
+@kernel
+def take_more(slots: np.ndarray, occupied: np.ndarray, backlog: np.ndarray, backlog_limit: np.ndarray) -> np.ndarray:
+    """`takes_more` of each device, bool (G,)."""
+    found = np.empty(len(slots), dtype=np.bool_)
+    for g in range(len(slots)):
+        found[g] = takes_more(slots[g], occupied[g], backlog[g], backlog_limit[g])
+    return found
+
+
+@kernel
+def next_room(
+    slots: np.ndarray, occupied: np.ndarray, backlog: np.ndarray, backlog_limit: np.ndarray, rate: np.ndarray
+) -> float:
+    """Seconds until the first device with a free slot and too many prompts has worked these off; inf: there is none."""
+    found = math.inf
+    for g in range(len(slots)):
+        if slots[g] - occupied[g] >= 1 and backlog[g] > backlog_limit[g]:
+            found = min(found, (backlog[g] - backlog_limit[g]) / rate[g])
+    return found
+
+
+@kernel
+def _takes_more(plans: Plans, g: int) -> bool:
+    return takes_more(plans.slots[g], plans.occupied[g], plans.backlog[g], plans.backlog_limit[g])
 
 
 @kernel
@@ -105,8 +179,9 @@ def plan(plans: Plans, g: int, level: float, known: Ratios) -> None:
         return
     plans.planned[g] = 0
     for i in range(plans.residents[g]):
-        left = remaining(plans.decoded[g, i], plans.predicted[g, i], plans.prompt_tokens[g, i], level, known)
-        _insert(plans, g, left, plans.kv[g, i])
+        theta, prompt = decoded(plans.held_by, g, i, plans.now_s, plans.step_s[g]), plans.held_by[PROMPT, g, i]
+        left = remaining(theta, plans.held_by[PREDICTED, g, i], prompt - plans.padding[g], level, known)
+        _insert(plans, g, left, prompt + theta)
     _set_peaks(plans, g)
 
 
@@ -152,7 +227,7 @@ def fits_of_all(
 ) -> np.ndarray:
     """Which candidates could start now on device g and stay, bool (n,)."""
     found = np.zeros(len(prompt_tokens), dtype=np.bool_)
-    if takes_more(plans, g):
+    if _takes_more(plans, g):
         plan(plans, g, level, known)
         for j in range(len(found)):
             found[j] = fits(plans, g, prompt_tokens[j], length_tokens[j])
@@ -203,11 +278,20 @@ def earliest_fit(plans: Plans, g: int, prompt_tokens: float, length_tokens: floa
 
 
 @kernel
-def utilisation(plans: Plans, g: int) -> float:
+def utilisation(slots: float, kv_tokens: float, occupied: float, kv_now: float) -> float:
     """The fuller of the two resources, as a share; 1 for a device without capacity."""
-    if plans.slots[g] <= 0 or plans.kv_tokens[g] <= 0:
-        return 1.0
-    return max(plans.occupied[g] / plans.slots[g], plans.kv_now[g] / plans.kv_tokens[g])
+    return 1.0 if slots <= 0 or kv_tokens <= 0 else max(occupied / slots, kv_now / kv_tokens)
+
+
+@kernel
+def utilisation_of_all(
+    slots: np.ndarray, kv_tokens: np.ndarray, occupied: np.ndarray, kv_now: np.ndarray
+) -> np.ndarray:
+    """`utilisation` of each device, (G,)."""
+    found = np.empty(len(slots))
+    for g in range(len(slots)):
+        found[g] = utilisation(slots[g], kv_tokens[g], occupied[g], kv_now[g])
+    return found
 
 
 @kernel
@@ -231,7 +315,7 @@ def fill(
     devices = len(plans.slots)
     open_devices, opened = np.empty(devices, dtype=np.int64), 0
     for g in range(devices):
-        if takes_more(plans, g):
+        if _takes_more(plans, g):
             plan(plans, g, level, known)
             open_devices[opened] = g
             opened += 1
@@ -248,7 +332,7 @@ def fill(
             count += 1
             added_s[g, 0] += wanted.per_sequence_s[g] + wanted.per_kv_token_s[g] * wanted.mean_kv_tokens[j]
             added_s[g, 1] += wanted.prompt_tokens[j] / wanted.prefill_tokens_per_s[g]
-            if not takes_more(plans, g):
+            if not _takes_more(plans, g):
                 opened -= 1
                 open_devices[k] = open_devices[opened]
         elif head_of_line:
@@ -282,7 +366,8 @@ def _best_device(
         cost += wanted.load_price[g] * wanted.life_s[g, j] * (plans.kv_now[g] / plans.kv_tokens[g])
         cost += wanted.step_cost[j] * added_s[g, 0]
         cost += wanted.wait_cost[j] * added_s[g, 1]
-        rank = (cost, utilisation(plans, g), (g - rotation) % len(plans.slots))
+        used = utilisation(plans.slots[g], plans.kv_tokens[g], plans.occupied[g], plans.kv_now[g])
+        rank = (cost, used, (g - rotation) % len(plans.slots))
         if best < 0 or rank < least:
             best, least = k, rank
     return best
@@ -311,3 +396,40 @@ def _reserve(
     if best >= 0:
         reserved_by[best], reserved_steps[best] = j, least[0]
     return best
+
+
+@kernel
+def expected_occupancy(
+    held_by: np.ndarray,
+    residents: np.ndarray,
+    padding: np.ndarray,
+    external_slots: np.ndarray,
+    external_kv_tokens: np.ndarray,
+    now_s: float,
+    step_s: np.ndarray,
+    bucket_s: float,
+    buckets: int,
+    levels: np.ndarray,
+    known: Ratios,
+) -> np.ndarray:
+    """Slots and KV tokens in use per bucket, (G, 2, N), when residents end at these quantiles, each as often."""
+    found = np.zeros((len(residents), 2, buckets))
+    for g in range(len(residents)):
+        bucket_steps = bucket_s / step_s[g]
+        ending = np.zeros((2, buckets + 1))
+        for level in levels:
+            at_level = np.zeros((2, buckets + 1))
+            for i in range(residents[g]):
+                theta, prompt = decoded(held_by, g, i, now_s, step_s[g]), held_by[PROMPT, g, i]
+                left = remaining(theta, max(held_by[PREDICTED, g, i], 1.0), prompt - padding[g], level, known)
+                last = int(min(np.ceil(left / bucket_steps), buckets))
+                at_level[0, last] += 1.0
+                at_level[1, last] += prompt + theta
+            ending += at_level / len(levels)
+        alive, kv = 0.0, 0.0
+        for h in range(buckets - 1, -1, -1):
+            alive += ending[0, h + 1]
+            kv += ending[1, h + 1]
+            found[g, 0, h] = alive + external_slots[g]
+            found[g, 1, h] = kv + alive * ((h + 1) * bucket_steps) + external_kv_tokens[g]
+    return found

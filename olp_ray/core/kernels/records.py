@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 SLOT_PRICE, KV_PRICE, SLOT_INTEGRAL, KV_INTEGRAL, TIMED_KV_INTEGRAL = range(5)  # rows of a price table
+PROMPT, PREDICTED, DECODED, KNOWN_S, ASSIGNED_S, STARTED = range(6)  # rows of what a ledger keeps of its residents
 DELAY_BUCKETS = np.array([0.0, 1.0, 2.0, 4.0])
 PRICE_CAP = 5.0  # no price exceeds PRICE_CAP * pi0 / capacity
 
@@ -76,10 +77,9 @@ class Plans(NamedTuple):
     padding: np.ndarray  # (G,) KV tokens that block rounding may add to a request
     backlog_limit: np.ndarray  # (G,) tokens
     residents: np.ndarray  # int64 (G,)
-    decoded: np.ndarray  # (G, R)
-    predicted: np.ndarray  # (G, R)
-    prompt_tokens: np.ndarray  # (G, R) without padding
-    kv: np.ndarray  # (G, R)
+    held_by: np.ndarray  # (6, G, R) what the ledger keeps of residents
+    step_s: np.ndarray  # (G,)
+    now_s: float
     occupied: np.ndarray  # (G,) slots
     kv_now: np.ndarray  # (G,) tokens
     backlog: np.ndarray  # (G,) prompt tokens not prefilled yet

@@ -1,4 +1,4 @@
-"""What a start is worth, what is lost by waiting, and what a life takes of a device.
+"""What a start is worth, what is lost by waiting, what a life takes of a device, and whom prices refuse.
 
 Notation: `core.reward` for the symbols of a request; `core.policies.appraisal` for F, L, V and A.
     symbol   meaning                                                        shape         unit
@@ -149,3 +149,22 @@ def resource_shares(
             per_sequence_s + per_kv_token_s * held
         )
     return found
+
+
+@kernel
+def gate(
+    value: np.ndarray, cost: np.ndarray, factor: float, allowed: np.ndarray, first: np.ndarray, any_idle: bool
+) -> tuple[np.ndarray, np.ndarray]:
+    """Who qualifies, (J,): worth more than that share of its price somewhere, or first; and where it may go, (G, J).
+
+    With any device idle those that qualify may go wherever they are allowed, otherwise only where they are worth it.
+    """
+    qualified, open_to = first.copy(), np.zeros(value.shape, dtype=np.bool_)
+    for g in range(len(value)):
+        for j in range(len(first)):
+            open_to[g, j] = value[g, j] - factor * cost[g, j] > 0
+            qualified[j] |= open_to[g, j]
+    for g in range(len(value)):
+        for j in range(len(first)):
+            open_to[g, j] = allowed[g, j] and (qualified[j] if any_idle else open_to[g, j] or first[j])
+    return qualified, open_to

@@ -89,8 +89,7 @@ class View:
         Where no device that may run the request could hold it, the largest of those should try: a prediction can be
         wrong, and the forecast cuts it to what fits there, so that it can not block a request forever.
         """
-        padding = np.array([device.block_tokens - 1 for device in self.ledger.devices], dtype=np.float64)
-        room = (self.ledger.kv_tokens - padding)[:, None]
+        room = (self.ledger.kv_tokens - self.ledger.padding)[:, None]
         exceeds = prompt_tokens + length_tokens > room
         if not exceeds.any():
             return exceeds

@@ -26,7 +26,7 @@ from olp_ray.core.policies.base import PolicyStep, View
 from olp_ray.core.policies.central import check_version
 from olp_ray.core.policies.outlook import NextDecision, Outlook, Worth, look_ahead
 from olp_ray.core.policies.price_updates import PriceUpdates
-from olp_ray.core.policies.rejection import RejectionRule
+from olp_ray.core.policies.rejection import RejectionRule, passed
 from olp_ray.core.policies.settings import PolicySettings
 from olp_ray.core.reward import deadline_share
 from olp_ray.core.types import Decision, Objective, Reject, RejectReason, Request
@@ -166,7 +166,8 @@ class OnlineLP:
         refused = self._rejection.look(view, forecast, self._objective, now_s)
         decisions: list[Decision] = [*self._rejection.reject_all(view, refused, self._objective)]
         bound_s = view.waiting.arrival_s + self._settings.max_wait_s
-        if not refused.any_reason.all() and (forecast.takes_more.any() or (bound_s <= now_s).any()):
+        at_bound = passed(bound_s, now_s)
+        if not refused.any_reason.all() and (at_bound or forecast.takes_more.any()):
             found = self._appraise(view, weights, now_s)
             priced_out = self._priced_out(found) & ~refused.any_reason
             decisions.extend(self._reject_by_price(view, priced_out))
@@ -177,7 +178,7 @@ class OnlineLP:
                 self._count_service(view, found, done, now_s)
         if len(decisions) == len(view.waiting):
             return PolicyStep(tuple(decisions))
-        next_bound_s = float(bound_s[bound_s > now_s].min(initial=np.inf))
+        next_bound_s = float(bound_s[at_bound]) if at_bound < len(bound_s) else float("inf")
         return PolicyStep(tuple(decisions), next_wake_s=min(forecast.next_room_s(now_s), refused.next_s, next_bound_s))
 
     def _priced_out(self, found: Appraisal) -> np.ndarray:
@@ -205,13 +206,12 @@ class OnlineLP:
         settings = self._settings
         first = self._goes_first(view, found)
         order = self._rank(found, first)
-        order = order[~refused[order]]
+        if refused.any():
+            order = order[~refused[order]]
         factor = self._gate_factor(found)
         allowed = view.may_hold(view.waiting.prompt_tokens, found.length_tokens)
         idle = forecast.utilisation < settings.guard
-        margin = found.value - factor * found.cost
-        qualified = first | (margin.max(axis=0) > 0)
-        gated = allowed & (qualified if idle.any() else (margin > 0) | first)
+        qualified, gated = kernels.worth.gate(found.value, found.cost, factor, allowed, first, bool(idle.any()))
         wanted = self._wanted(view, found, gated)
         before = no_admission(len(allowed), self._rotation)
         reservations = self._reservations(view, found)
@@ -240,7 +240,6 @@ class OnlineLP:
     def _wanted(self, view: View, found: Appraisal, allowed: np.ndarray) -> Wanted:
         ledger, objective = view.ledger, self._objective
         output, weight = found.terms.output_tokens, found.terms.weight
-        models = [device.iteration for device in ledger.devices]
         return Wanted(
             prompt_tokens=found.prompt_tokens,
             length_tokens=found.length_tokens,
@@ -250,8 +249,8 @@ class OnlineLP:
             value=found.value,
             life_s=found.life_s,
             load_price=self._settings.load_weight * self._prices.base_price / np.maximum(ledger.slots, 1.0),
-            per_sequence_s=np.array([model.per_sequence_s for model in models]),
-            per_kv_token_s=np.array([model.per_kv_token_s for model in models]),
+            per_sequence_s=ledger.per_sequence_s,
+            per_kv_token_s=ledger.per_kv_token_s,
             prefill_tokens_per_s=ledger.prefill.rate_tokens_per_s,
             mean_kv_tokens=found.prompt_tokens + output / 2,
             step_cost=objective.e2e * weight * output,
@@ -260,10 +259,10 @@ class OnlineLP:
 
     def _rank(self, found: Appraisal, first: np.ndarray) -> np.ndarray:
         """Queue indices: starvation bound first (longest wait first), then levels of the key, then arrival."""
-        index = np.arange(len(found.key))
         level = self._levels(found)
-        overdue = np.where(first, found.terms.waited_s, 0.0)
-        return np.lexsort((index, -level, -overdue, ~first))
+        if not first.any():
+            return np.argsort(-level, kind="stable")
+        return np.lexsort((-level, -np.where(first, found.terms.waited_s, 0.0), ~first))
 
     def _levels(self, found: Appraisal) -> np.ndarray:
         """Requests whose keys are within the level ratio are equal, (J,); all of them while there are no prices."""

@@ -59,8 +59,9 @@ class RejectionRule:
         if self.rejects == "never" or not waiting:
             return Refused(nothing, nothing, float("inf"))
         overdue_s = view.waiting.arrival_s + (self.max_wait_s + self._grace_s)
-        overdue = overdue_s <= now_s
-        next_s = float(overdue_s[~overdue].min(initial=np.inf))
+        late = passed(overdue_s, now_s)
+        overdue = np.arange(waiting) < late
+        next_s = float(overdue_s[late]) if late < waiting else float("inf")
         if self.rejects == "max_wait":
             return Refused(nothing, overdue, next_s)
         ttft_s, e2e_s = last_starts_s(view, objective)
@@ -75,6 +76,8 @@ class RejectionRule:
 
     def reject_all(self, view: View, refused: Refused, objective: Objective) -> list[Reject]:
         """A rejection for each request that was refused, in queue order."""
+        if not refused.any_reason.any():
+            return []
         reason = np.where(refused.hopeless, RejectReason.DEADLINE_PASSED, RejectReason.MAX_WAIT)
         return [self.reject(view, i, RejectReason(reason[i]), objective) for i in _indices(refused.any_reason)]
 
@@ -93,6 +96,11 @@ class RejectionRule:
         held = forecast.utilisation >= self._guard
         slow = view.ledger.idle_step_s <= SLOW * view.ledger.step_s
         return bool((held | slow | ~forecast.takes_more).all())
+
+
+def passed(times_s: np.ndarray, now_s: float) -> int:
+    """How many of these times, in order, have been reached."""
+    return int(np.searchsorted(times_s, now_s, side="right"))
 
 
 def last_starts_s(view: View, objective: Objective) -> tuple[np.ndarray, np.ndarray]:
