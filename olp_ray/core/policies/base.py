@@ -61,7 +61,7 @@ class View:
     def tick_s(self) -> float:
         """Resolution of the clock: one mean iteration; 1 s (the paper's period) without devices."""
         step_s = self.ledger.step_s
-        return float(step_s.mean()) if len(step_s) else 1.0
+        return float(step_s.sum()) / len(step_s) if len(step_s) else 1.0
 
     def cached_tokens(self) -> np.ndarray:
         """Prompt tokens probably cached, (J, G); (J, 1) zeros while nothing is known of any prefix."""

@@ -165,13 +165,14 @@ class OnlineLP:
         forecast = Forecast(view.ledger, view.calibration, now_s, *self._plan)
         refused = self._rejection.look(view, forecast, self._objective, now_s)
         decisions: list[Decision] = [*self._rejection.reject_all(view, refused, self._objective)]
+        turned_away = refused.any_reason
         bound_s = view.waiting.arrival_s + self._settings.max_wait_s
         at_bound = passed(bound_s, now_s)
-        if not refused.any_reason.all() and (at_bound or forecast.takes_more.any()):
+        if len(decisions) < len(view.waiting) and (at_bound or forecast.takes_more.any()):
             found = self._appraise(view, weights, now_s)
-            priced_out = self._priced_out(found) & ~refused.any_reason
+            priced_out = self._priced_out(found) & ~turned_away
             decisions.extend(self._reject_by_price(view, priced_out))
-            done = self._admit(view, forecast, found, refused.any_reason | priced_out).admission
+            done = self._admit(view, forecast, found, turned_away | priced_out).admission
             self._rotation = done.rotation
             decisions.extend(view.assign(i, g) for i, g in done.placed)
             if self._objective.tenant_fairness:
