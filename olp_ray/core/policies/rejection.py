@@ -104,7 +104,7 @@ def passed(times_s: np.ndarray, now_s: float) -> int:
 
 
 def last_starts_s(view: View, objective: Objective) -> tuple[np.ndarray, np.ndarray]:
-    """Until when each waiting request can meet its TTFT and its E2E threshold, (J,) each; inf where unweighted."""
+    """Until when each waiting request can meet its TTFT and its E2E threshold, (J,) each; inf: unweighted."""
     queue = view.waiting
     e2e_s, ttft_s = thresholds(objective, queue.slo_e2e_s, queue.slo_ttft_s)
     never = np.full(len(queue), np.inf)
