@@ -39,6 +39,7 @@ STEP_BLEND = 0.2  # weight of a new observation of the step time
 
 Schedule = list[tuple[float, int, int]]
 _device_id_of = attrgetter("device_id")
+_sum = np.add.reduce  # what `sum` of an array does, without its detour
 
 
 class Resident(NamedTuple):
@@ -78,7 +79,7 @@ class Ledger:
         self._data = np.zeros((_FIELDS, 0, 8))
         self._keys: list[list[AssignmentKey]] = []
         self._requests: dict[AssignmentKey, Request] = {}
-        self._column: dict[AssignmentKey, int] = {}
+        self._columns: list[dict[AssignmentKey, int]] = []  # per device
         self._row: dict[str, int] = {}
         self._schedules: list[Schedule] = []
         self._next_change_s = math.inf
@@ -104,6 +105,7 @@ class Ledger:
         self._row[device.id] = len(self.devices)
         self.devices.append(device)
         self._keys.append([])
+        self._columns.append({})
         self._schedules.append([])
         self.count = np.append(self.count, 0)
         self.slots = np.append(self.slots, float(device.slots))
@@ -125,6 +127,7 @@ class Ledger:
 
     def drain(self, device_id: str) -> None:
         self.draining[self.row(device_id)] = True
+        self.open_devices = (~self.draining).nonzero()[0]
 
     def remove(self, device_id: str) -> list[tuple[AssignmentKey, Request]]:
         """Take the device out; returns its residents in order of assignment."""
@@ -133,8 +136,8 @@ class Ledger:
         order = np.argsort(self._data[ASSIGNED_S, g, : self.count[g]], kind="stable")
         lost = [(self._keys[g][i], self._requests[self._keys[g][i]]) for i in order]
         for key, _ in lost:
-            del self._requests[key], self._column[key]
-        del self.devices[g], self._keys[g], self._schedules[g], self._held_tokens[g]
+            del self._requests[key]
+        del self.devices[g], self._keys[g], self._columns[g], self._schedules[g], self._held_tokens[g]
         for name in _DEVICE_ARRAYS:
             setattr(self, name, np.delete(getattr(self, name), g))
         self._data = np.delete(self._data, g, axis=1)
@@ -235,7 +238,7 @@ class Ledger:
         keys.append(key)
         self.count[g] = column + 1
         self._requests[key] = request
-        self._column[key] = column
+        self._columns[g][key] = column
         self._held_tokens[g] += prompt
         self._changed.add(g)
 
@@ -256,31 +259,35 @@ class Ledger:
         The step time is refined from residents that were decoding all the time since their last report.
         """
         decoded = np.asarray(decoded_tokens, dtype=np.float64)
-        if len(set(map(_device_id_of, keys))) > 1 or np.count_nonzero(decoded >= 0) < len(decoded):
-            raise EventError("progress is of several devices, or has negative token counts; expected one device, >= 0")
-        columns = np.fromiter(map(self._column.get, keys, repeat(-1)), np.int64, len(keys))
-        known = columns >= 0
-        count = int(np.count_nonzero(known))
-        if count:
-            if count < len(keys):
-                columns, decoded = columns[known], decoded[known]
-            g = self._row[keys[0].device_id]
+        if np.count_nonzero(decoded >= 0) < len(decoded):
+            raise EventError("progress has negative token counts; expected >= 0")
+        g = self._row.get(keys[0].device_id) if keys else None
+        held: dict[AssignmentKey, int] = {} if g is None else self._columns[g]
+        try:
+            columns = np.fromiter(map(held.__getitem__, keys), np.int64, len(keys))
+        except KeyError:
+            if len(set(map(_device_id_of, keys))) > 1:
+                raise EventError("progress is of several devices; expected one") from None
+            columns = np.fromiter(map(held.get, keys, repeat(-1)), np.int64, len(keys))
+            decoded, columns = decoded[columns >= 0], columns[columns >= 0]
+        if g is not None and len(columns):
             self._take_counts(g, columns, decoded, now_s)
             self._report_prefill(g, now_s)
-        return len(keys) - count
+        return len(keys) - len(columns)
 
     def _take_counts(self, g: int, columns: np.ndarray, decoded: np.ndarray, now_s: float) -> None:
         counts, known_s = self._data[DECODED, g], self._data[KNOWN_S, g]
         before, since = counts[columns], now_s - known_s[columns]
         more = decoded - before
-        steady = ((before > 0) & (more > 0) & (since > 0)).nonzero()[0]
+        steady = np.minimum(np.minimum(before, more), since) > 0
         counts[columns] = decoded
         known_s[columns] = now_s
         self._data[STARTED, g][columns] = 1.0
-        self._held_tokens[g] += sum(more.tolist())
+        self._held_tokens[g] += float(_sum(more))
         self._changed.add(g)
-        if len(steady):
-            self._blend_step(g, float(since[steady].sum() / more[steady].sum()))
+        passed_s = since[steady]
+        if len(passed_s):
+            self._blend_step(g, float(_sum(passed_s) / _sum(more[steady])))
 
     def preempt(self, key: AssignmentKey, decoded_tokens: int, now_s: float) -> None:
         """Back to the engine's own queue: it holds its place here, and stands still."""
@@ -304,10 +311,10 @@ class Ledger:
         if column != last:
             data[:, column] = data[:, last]
             keys[column] = keys[last]
-            self._column[keys[column]] = column
+            self._columns[g][keys[column]] = column
         keys.pop()
         self.count[g] = last
-        del self._column[key]
+        del self._columns[g][key]
         self._changed.add(g)
         return self._requests.pop(key)
 
@@ -363,11 +370,11 @@ class Ledger:
 
     def check_invariants(self) -> None:
         """Raise AssertionError when the arrays, lists and dicts do not say the same."""
-        assert len(self._requests) == len(self._column) == int(self.count.sum())
+        assert len(self._requests) == sum(map(len, self._columns)) == int(self.count.sum())
         assert [len(keys) for keys in self._keys] == self.count.tolist()
         for g, keys in enumerate(self._keys):
             for column, key in enumerate(keys):
-                assert self._column[key] == column
+                assert self._columns[g][key] == column
                 assert key.device_id == self.devices[g].id
                 request = self._requests[key]
                 assert self._data[PROMPT, g, column] == request.prompt_tokens + self.devices[g].block_tokens - 1
@@ -393,31 +400,33 @@ class Ledger:
             raise SnapshotError(f"ledger snapshot of version {state.get('version')}; expected 2")
         self.devices = list(state["devices"])
         self._row = {device.id: i for i, device in enumerate(self.devices)}
-        self._renew_fleet()
         self._keys = [list(keys) for keys in state["keys"]]
         self._requests = dict(state["requests"])
-        self._column = {key: column for keys in self._keys for column, key in enumerate(keys)}
+        self._columns = [{key: column for column, key in enumerate(keys)} for keys in self._keys]
         self._data = np.array(state["data"])
         self.prefill.restore(state["prefill"])
         self._schedules = [list(schedule) for schedule in state["schedules"]]
         for name in _DEVICE_ARRAYS:
             setattr(self, name, np.array(state[name]))
+        self._renew_fleet()
         held = [self._data[[PROMPT, DECODED], g, : len(keys)].sum() for g, keys in enumerate(self._keys)]
         self._held_tokens = [float(tokens) for tokens in held]
         self._changed, self._pool_due = set(), False
         self._renew_next_change()
 
     def _find(self, key: AssignmentKey) -> tuple[int, int]:
-        column = self._column.get(key)
+        g = self._row.get(key.device_id, -1)
+        column = self._columns[g].get(key) if g >= 0 else None
         if column is None:
             raise EventError(f"assignment {key} is not in the ledger")
-        return self._row[key.device_id], column
+        return g, column
 
     def _renew_next_change(self) -> None:
         self._next_change_s = min((schedule[0][0] for schedule in self._schedules if schedule), default=math.inf)
 
     def _renew_fleet(self) -> None:
         """What follows from the devices alone."""
+        self.open_devices = (~self.draining).nonzero()[0]  # those that take new requests
         self.padding = np.array([device.block_tokens - 1.0 for device in self.devices])
         self.runs_everything = not any(device.models or len(device.stages) < len(Stage) for device in self.devices)
         self._least_step_s = LEAST_STEP_SHARE * np.array([device.step_s for device in self.devices])
@@ -442,7 +451,7 @@ class Ledger:
             return
         prompts = data[PROMPT][pending]
         oldest = data[ASSIGNED_S][pending].argmin()
-        self.prefill.report(g, float(prompts.sum()), float(prompts[oldest]), now_s)
+        self.prefill.report(g, float(_sum(prompts)), float(prompts[oldest]), now_s)
 
     def _blend_step(self, g: int, step_s: float) -> None:
         """Learn what an iteration takes besides what its residents add; that also stands for the prompts in it."""

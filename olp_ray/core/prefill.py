@@ -60,10 +60,11 @@ class PrefillTracker:
 
     def backlog_on(self, g: int, now_s: float) -> float:
         """Q of device g."""
-        rate = self.rate_tokens_per_s.item(g)
+        rate, passed_s = self.rate_tokens_per_s.item(g), now_s - self._at_s.item(g)
         if rate == math.inf:
             return 0.0
-        return max(self._tokens.item(g) - rate * max(now_s - self._at_s.item(g), 0.0), 0.0)
+        left = self._tokens.item(g) - rate * passed_s if passed_s > 0 else self._tokens.item(g)
+        return left if left > 0 else 0.0
 
     def backlog_time_s(self, g: int, now_s: float) -> float:
         """Q / R of device g."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -18,8 +18,7 @@ PROMPT, PREDICTED, ARRIVAL, PRIORITY, SLO_TTFT, SLO_E2E = range(6)
 _COLUMNS = 6
 
 
-@dataclass(frozen=True, slots=True)
-class Waiting:
+class Waiting(NamedTuple):
     """A request in the queue and the attempt (from 0) that would start now."""
 
     request: Request
@@ -34,6 +33,7 @@ class WaitingQueue:
         self._order: list[tuple[float, str, str]] = []
         self._keys: dict[RequestKey, Request] = {}
         self._columns = np.empty((_COLUMNS, 64))
+        self._written = 0  # entries whose numbers are in the columns; a later one may leave before they are asked for
         self._shown: np.ndarray | None = None  # what `_column` reads, while nobody comes or goes
 
     def __len__(self) -> int:
@@ -83,13 +83,11 @@ class WaitingQueue:
             raise EventError(f"request {request.id!r} ({request.stage}) already waits; ids must be unique")
         order = _order(request)
         at = bisect_left(self._order, order)
-        size = len(self._entries)
-        if size == self._columns.shape[1]:
-            self._columns = np.concatenate([self._columns, np.empty_like(self._columns)], axis=1)
-        if at < size:
-            self._columns[:, at + 1 : size + 1] = self._columns[:, at:size]
-        self._columns[:, at] = _numbers(request)
         self._shown = None
+        if at < self._written:
+            self._open_gap(at)
+            self._columns[:, at] = _numbers(request)
+            self._written += 1
         self._entries.insert(at, Waiting(request, attempt))
         self._order.insert(at, order)
         self._keys[request.key] = request
@@ -99,10 +97,10 @@ class WaitingQueue:
         if request.key not in self._keys:
             raise EventError(f"request {request.id!r} ({request.stage}) does not wait")
         at = bisect_left(self._order, _order(request))
-        last = len(self._entries) - 1
         self._shown = None
-        if at < last:
-            self._columns[:, at:last] = self._columns[:, at + 1 : last + 1]
+        if at < self._written:
+            self._written -= 1
+            self._columns[:, at : self._written] = self._columns[:, at + 1 : self._written + 1]
         del self._keys[request.key]
         del self._order[at]
         return self._entries.pop(at)
@@ -112,11 +110,28 @@ class WaitingQueue:
         request = self._keys.get(key)
         return None if request is None else self._entries[bisect_left(self._order, _order(request))]
 
+    def _open_gap(self, at: int) -> None:
+        self._reserve(self._written + 1)
+        self._columns[:, at + 1 : self._written + 1] = self._columns[:, at : self._written]
+
+    def _reserve(self, size: int) -> None:
+        while size > self._columns.shape[1]:
+            self._columns = np.concatenate([self._columns, np.empty_like(self._columns)], axis=1)
+
     def _column(self, row: int) -> np.ndarray:
         if self._shown is None:
+            self._write()
             self._shown = self._columns[:, : len(self._entries)]
             self._shown.flags.writeable = False
         return self._shown[row]
+
+    def _write(self) -> None:
+        """Put the numbers of the entries at the end that are not in the columns yet."""
+        first, size = self._written, len(self._entries)
+        if first < size:
+            self._reserve(size)
+            self._columns[:, first:size] = np.array([_numbers(entry.request) for entry in self._entries[first:]]).T
+            self._written = size
 
 
 def _order(request: Request) -> tuple[float, str, str]:

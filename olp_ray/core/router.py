@@ -7,6 +7,7 @@ where is the policy's business.
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -18,7 +19,7 @@ from olp_ray.core.explain import explain
 from olp_ray.core.explanation import Explanation
 from olp_ray.core.ledger import Ledger
 from olp_ray.core.policies import build_policy
-from olp_ray.core.policies.base import Completion, View
+from olp_ray.core.policies.base import NOTHING, Completion, PolicyStep, View
 from olp_ray.core.policies.settings import PolicySettings, RouterLimits
 from olp_ray.core.prefix_index import PrefixIndex
 from olp_ray.core.queue import WaitingQueue
@@ -51,6 +52,8 @@ from olp_ray.core.types import (
     Step,
 )
 from olp_ray.errors import EventError, OlpRayError, PolicyError, SnapshotError
+
+_QUIET = Step()
 
 
 class Router:
@@ -118,21 +121,14 @@ class Router:
             except EventError as error:
                 self.counters["faults"] += 1
                 faults.append(error)
-        view = self._view()
-        self._arrivals, self._completions, self._prices = [], [], []
-        step = self.policy.step(view, now_s, self._rng)
-        self._check(step.decisions)
-        self.counters["rate_changes"] += step.rate_changed
-        for decision in step.decisions:
-            self._commit(decision, now_s)
-        rejections = [*self._refused, *self._overflow()]
-        self._refused = []
-        return Step(
-            (*rejections, *step.decisions) if rejections else step.decisions,
-            step.price_work,
-            min(step.next_wake_s, self.ledger.next_change_s()),
-            tuple(faults),
-        )
+        step = self._decide(now_s)
+        decisions, next_wake_s = step.decisions, min(step.next_wake_s, self.ledger.next_change_s())
+        if self._refused or self.queue:
+            decisions = (*self._refused, *self._overflow(), *decisions)
+            self._refused = []
+        if decisions or faults or step.price_work is not None or next_wake_s < math.inf:
+            return Step(decisions, step.price_work, next_wake_s, tuple(faults))
+        return _QUIET
 
     def explain(self, now_s: float, request_id: str | None = None, most: int | None = None) -> tuple[Explanation, ...]:
         """What each request is worth and costs where, why it waits and for how long; or only the stages of one id.
@@ -335,6 +331,22 @@ class Router:
 
     # -- decisions ----------------------------------------------------------------------------------------------
 
+    def _decide(self, now_s: float) -> PolicyStep:
+        """Ask the policy and carry out what it says; one that holds nothing back is asked only when something waits."""
+        asked = self.policy.holding or bool(self.queue)
+        view = self._view() if asked else None
+        self._arrivals, self._completions, self._prices = [], [], []
+        if view is None:
+            return NOTHING
+        step = self.policy.step(view, now_s, self._rng)
+        if step.rate_changed:
+            self.counters["rate_changes"] += 1
+        if step.decisions:
+            self._check(step.decisions)
+            for decision in step.decisions:
+                self._commit(decision, now_s)
+        return step
+
     def _check(self, decisions: Sequence[Decision]) -> None:
         """Raise `PolicyError` unless every decision is about a different waiting request and an open device."""
         seen: set[RequestKey] = set()
@@ -348,7 +360,7 @@ class Router:
                 device = self.ledger.devices[g]
                 if self.ledger.draining[g] or decision.key.incarnation != device.incarnation:
                     raise PolicyError(f"{self.policy.name}: device {device.id!r} takes no new requests")
-                if not device.can_run(request):
+                if not (self.ledger.runs_everything or device.can_run(request)):
                     raise PolicyError(f"{self.policy.name}: device {device.id!r} can not run {request.id!r}")
 
     def _commit(self, decision: Decision, now_s: float) -> None:
@@ -357,8 +369,9 @@ class Router:
             return
         self.queue.remove(decision.request)
         self.ledger.reserve(decision.key, decision.request, now_s)
-        kv_tokens = self.ledger.devices[self.ledger.row(decision.key.device_id)].kv_tokens
-        self.prefixes.add(decision.key.device_id, decision.request, kv_tokens)
+        if decision.request.prefix_blocks:
+            kv_tokens = self.ledger.devices[self.ledger.row(decision.key.device_id)].kv_tokens
+            self.prefixes.add(decision.key.device_id, decision.request, kv_tokens)
         self._attempts[decision.request.key] = decision.key
         self.counters["assigned"] += 1
 

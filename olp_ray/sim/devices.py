@@ -21,7 +21,7 @@ from olp_ray.core.types import (
 from olp_ray.errors import SimulationError
 from olp_ray.sim.engine import EngineSpec, Sequence
 from olp_ray.sim.incidents import Incident, Joined, Lost
-from olp_ray.sim.kernel import Agenda, Due
+from olp_ray.sim.kernel import BOUNDARY, Agenda
 from olp_ray.sim.latency import to_s
 from olp_ray.sim.log import RunLog
 from olp_ray.sim.replica import Replica
@@ -73,8 +73,6 @@ class Devices:
 
     def begin(self, now_s: float, events: list[Event]) -> None:
         """Every device at a boundary forms its next batch."""
-        if not self.at_boundary:
-            return
         for device_id in sorted(self.at_boundary, key=self._index.__getitem__):
             replica = self.replicas[device_id]
             boundary = replica.begin(now_s)
@@ -84,7 +82,7 @@ class Devices:
             for sequence in boundary.started:
                 self._log.started(sequence, now_s, first_token=self._period)
                 events.append(Started(sequence.key))
-            self._agenda.add(replica.end_s, Due.BOUNDARY, self._index[device_id])
+            self._agenda.add(replica.end_s, BOUNDARY, self._index[device_id])
         self.at_boundary.clear()
 
     def assign(self, decision: Assign, output_tokens: int, now_s: float) -> None:
@@ -148,7 +146,7 @@ class Devices:
         replica = self.replicas[device_id]
         if replica.end_s == before_s or replica.end_s == math.inf:
             return
-        self._agenda.add(replica.end_s, Due.BOUNDARY, self._index[device_id])
+        self._agenda.add(replica.end_s, BOUNDARY, self._index[device_id])
         if replica.end_s <= now_s:
             replica.complete()
             self.at_boundary.add(device_id)

@@ -7,18 +7,9 @@ from __future__ import annotations
 
 import heapq
 import math
-from enum import IntEnum
 
-
-class Due(IntEnum):
-    """What is due; at equal times the smaller one goes first."""
-
-    INCIDENT = 0
-    BOUNDARY = 1
-    PREFILLED = 2
-    ARRIVAL = 3
-    PROGRESS = 4
-    WAKE = 5
+# what is due; at equal times the smaller one goes first
+INCIDENT, BOUNDARY, PREFILLED, ARRIVAL, PROGRESS, WAKE = range(6)
 
 
 class Agenda:
@@ -27,7 +18,7 @@ class Agenda:
     def __init__(self) -> None:
         self._heap: list[tuple[float, int, int]] = []
 
-    def add(self, time_s: float, kind: Due, entry_id: int = 0) -> None:
+    def add(self, time_s: float, kind: int, entry_id: int = 0) -> None:
         """Put an entry; one at infinity never comes and is not kept."""
         if time_s < math.inf:
             heapq.heappush(self._heap, (time_s, kind, entry_id))

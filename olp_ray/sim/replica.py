@@ -18,9 +18,10 @@ from __future__ import annotations
 
 import heapq
 import math
+from array import array
+from bisect import bisect_left
 from collections import deque
 from dataclasses import dataclass, field
-from operator import attrgetter
 
 import numpy as np
 
@@ -29,8 +30,6 @@ from olp_ray.errors import SimulationError
 from olp_ray.sim.engine import EngineSpec, Sequence
 from olp_ray.sim.latency import Stretch, to_fs, to_s
 from olp_ray.sim.prefix_cache import PrefixCache
-
-_key_of = attrgetter("key")
 
 
 @dataclass(slots=True)
@@ -69,6 +68,9 @@ class Replica:
         self.decode_count = 0
         self.first_tokens: list[Sequence] = []  # sequences whose prefill the last `complete` ended
         self._decode_kv = 0  # cached tokens of decoding sequences
+        self._decoding: list[int] = []  # admission numbers of decoding sequences, rising; beside them
+        self._keys: list[AssignmentKey] = []
+        self._generated = array("q")  # generated tokens less complete iterations
         self._phases = [0] * spec.block_tokens  # decoding sequences that need a block when iteration % block == phase
         self._finishes: list[tuple[int, int, Sequence]] = []  # heap of (iteration, admission number, sequence)
 
@@ -120,18 +122,21 @@ class Replica:
             if self.end_s == math.inf:
                 self._clock_fs = to_fs(now_s)
         boundary = Boundary()
-        self._make_room(boundary)
-        left = self._chunk_prefills()
-        if not boundary.preempted:
+        if self._phases[self.iteration % self.spec.block_tokens] > self.free_blocks:
+            self._make_room(boundary)
+        left = self.spec.token_budget - self.decode_count
+        if self._prefilling:
+            left = self._chunk_prefills(left)
+        if self.waiting and not boundary.preempted:
             left = self._admit(left, boundary)
         self._budget_left = left
         if self._cache is not None:
             self._trim_cache()
+        time, count = self._time, self.decode_count
         prefill = pairs = 0
         for sequence, tokens in self._chunks:
             prefill += tokens
             pairs += tokens * (2 * sequence.computed + tokens)
-        time, count = self._time, self.decode_count
         kv_tokens = self._decode_kv + count
         first = time.iteration_fs(count, kv_tokens, prefill, pairs)
         if boundary.swapped_tokens:
@@ -162,7 +167,8 @@ class Replica:
                 del self._prefilling[sequence.order]
                 sequence.generated += 1
                 self.first_tokens.append(sequence)
-                self._pin(sequence, len(sequence.prefix_blocks))
+                if self._cache is not None:
+                    self._pin(sequence, len(sequence.prefix_blocks))
                 if sequence.generated == sequence.output_tokens:
                     self._release(sequence, sequence.blocks)
                     finished.append(sequence)
@@ -174,20 +180,18 @@ class Replica:
             if sequence.order == order:
                 self._leave(sequence)
                 finished.append(sequence)
-        for sequence in self._withdrawn:
-            if self.running.get(sequence.order) is sequence:
-                self._expel(sequence)
-        self._withdrawn = []
+        if self._withdrawn:
+            for sequence in self._withdrawn:
+                if self.running.get(sequence.order) is sequence:
+                    self._expel(sequence)
+            self._withdrawn = []
         if not self.running and not self.waiting:
             self.end_s = math.inf
         return finished
 
     def progress(self, now_s: float) -> tuple[tuple[AssignmentKey, ...], np.ndarray]:
         """Keys and generated tokens (int64, same length) of the decoding sequences, as of now_s."""
-        iteration = self.iteration + self._iterations_at(now_s)
-        decoding = [s for s in self.running.values() if s.joined >= 0]
-        since = np.array([s.generated - s.joined for s in decoding], dtype=np.int64)
-        return tuple(map(_key_of, decoding)), since + iteration
+        return tuple(self._keys), np.array(self._generated) + (self.iteration + self._iterations_at(now_s))
 
     # -- rules ---------------------------------------------------------------------------------------------------
 
@@ -203,10 +207,7 @@ class Replica:
             self.waiting.appendleft(victim)
             boundary.preempted.append(victim)
 
-    def _chunk_prefills(self) -> int:
-        left = self.spec.token_budget - self.decode_count
-        if not self._prefilling:
-            return left
+    def _chunk_prefills(self, left: int) -> int:
         for sequence in self._prefilling.values():
             if left == 0:
                 break
@@ -261,6 +262,10 @@ class Replica:
         self.decode_count += 1
         self._decode_kv += sequence.context
         self._phases[(sequence.joined - sequence.context) % block] += 1
+        at = bisect_left(self._decoding, sequence.order)
+        self._decoding.insert(at, sequence.order)
+        self._keys.insert(at, sequence.key)
+        self._generated.insert(at, sequence.generated - sequence.joined)
         finish = sequence.joined + sequence.output_tokens - sequence.generated
         heapq.heappush(self._finishes, (finish, sequence.order, sequence))
 
@@ -272,6 +277,8 @@ class Replica:
         self.decode_count -= 1
         self._decode_kv -= context
         self._phases[(sequence.joined - sequence.context) % block] -= 1
+        at = bisect_left(self._decoding, sequence.order)
+        del self._decoding[at], self._keys[at], self._generated[at]
         sequence.joined = -1
         self._release(sequence, -(-context // block))
 
@@ -342,6 +349,8 @@ class Replica:
         if self.decode_count == 0:
             return 0
         block = self.spec.block_tokens
+        if iterations == 1:
+            return self._phases[self.iteration % block]
         cycles, rest = divmod(iterations, block)
         start = self.iteration % block
         total = cycles * self.decode_count + sum(self._phases[start : start + rest])

@@ -13,12 +13,12 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from olp_ray.core.types import Arrived, Event, Finished, Reject, Request, Stage, Step
+from olp_ray.core.types import Arrived, Decision, Event, Finished, Reject, Request, Stage, Step
 from olp_ray.errors import SimulationError, WorkloadError
 from olp_ray.sim.devices import Devices
 from olp_ray.sim.engine import EngineSpec
 from olp_ray.sim.incidents import Incident
-from olp_ray.sim.kernel import Agenda, Due
+from olp_ray.sim.kernel import ARRIVAL, BOUNDARY, INCIDENT, PREFILLED, PROGRESS, WAKE, Agenda
 from olp_ray.sim.log import RunLog
 from olp_ray.sim.result import Result
 
@@ -101,7 +101,7 @@ class Simulation:
         self._ticking = False
         self._push_arrival()
         for i, incident in enumerate(incidents):
-            self._agenda.add(incident.time_s, Due.INCIDENT, i)
+            self._agenda.add(incident.time_s, INCIDENT, i)
 
     def step(self) -> bool:
         """Simulate the next instant; False when the run is over."""
@@ -111,17 +111,18 @@ class Simulation:
         self.now_s = now_s
         events: list[Event] = []
         for kind, entry in self._agenda.pop_due(now_s):
-            if kind == Due.BOUNDARY:
+            if kind == BOUNDARY:
                 self._open -= self.devices.complete(entry, now_s, events)
-                self._learn(events)
-            elif kind == Due.ARRIVAL:
+                if self._lengths is not None:
+                    self._learn(self._lengths, events)
+            elif kind == ARRIVAL:
                 self._take_arrivals(events)
-            elif kind == Due.PROGRESS:
+            elif kind == PROGRESS:
                 self._ticking = False
                 self.devices.progress(now_s, events)
-            elif kind == Due.PREFILLED:
+            elif kind == PREFILLED:
                 self._take_prefilled(entry, events)
-            elif kind == Due.INCIDENT:
+            elif kind == INCIDENT:
                 self._pending -= 1
                 self.devices.happen(self._incidents[entry], now_s, events)
         self._settle(events, wake=self._wake_s <= now_s)
@@ -152,9 +153,12 @@ class Simulation:
             self._idle_wakes = self._idle_wakes + 1 if idle else 0
         while True:
             if events or wake:
-                self._apply(self._call(events))
+                step = self._call(events)
+                if step.decisions:
+                    self._apply(step.decisions)
             wake, events = False, []
-            self.devices.begin(self.now_s, events)
+            if self.devices.at_boundary:
+                self.devices.begin(self.now_s, events)
             if not events:
                 break
         if not self._ticking and self.devices.busy:
@@ -171,11 +175,11 @@ class Simulation:
             )
         if step.next_wake_s != self._wake_s:
             self._wake_s = step.next_wake_s
-            self._agenda.add(self._wake_s, Due.WAKE)
+            self._agenda.add(self._wake_s, WAKE)
         return step
 
-    def _apply(self, step: Step) -> None:
-        for decision in step.decisions:
+    def _apply(self, decisions: Sequence[Decision]) -> None:
+        for decision in decisions:
             self.log.decided(self.now_s, decision)
             if isinstance(decision, Reject):
                 self._open -= 1
@@ -196,19 +200,17 @@ class Simulation:
             else:
                 ready_s = self._prefill.submit(request.prompt_tokens, self.now_s)
                 if ready_s > self.now_s:
-                    self._agenda.add(ready_s, Due.PREFILLED, self._arrived)
+                    self._agenda.add(ready_s, PREFILLED, self._arrived)
                 else:
                     self._take_prefilled(self._arrived, events)
             self._arrived += 1
         self._push_arrival()
 
-    def _learn(self, events: list[Event]) -> None:
+    def _learn(self, lengths: Lengths, events: list[Event]) -> None:
         """Tell `lengths` of requests that have just finished, each once."""
-        if self._lengths is None:
-            return
         for event in events:
             if isinstance(event, Finished) and event.key.request_id in self._by_id:
-                self._lengths.learn(self._by_id.pop(event.key.request_id), event.output_tokens)
+                lengths.learn(self._by_id.pop(event.key.request_id), event.output_tokens)
 
     def _take_prefilled(self, index: int, events: list[Event]) -> None:
         """The prompt is computed and its first token is there; the rest is for the decode fleet."""
@@ -224,7 +226,7 @@ class Simulation:
 
     def _push_arrival(self) -> None:
         if self._arrived < len(self._requests):
-            self._agenda.add(self._requests[self._arrived][0].arrival_s, Due.ARRIVAL)
+            self._agenda.add(self._requests[self._arrived][0].arrival_s, ARRIVAL)
 
     def _push_tick(self) -> None:
         """Ticks come at whole multiples of update_s, while any device works."""
@@ -234,7 +236,7 @@ class Simulation:
         tick = math.floor(self.now_s / self._update_s) + 1
         while tick * self._update_s <= self.now_s:
             tick += 1
-        self._agenda.add(tick * self._update_s, Due.PROGRESS)
+        self._agenda.add(tick * self._update_s, PROGRESS)
 
 
 def _on_period(request: Request) -> Request:

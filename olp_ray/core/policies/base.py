@@ -72,7 +72,7 @@ class View:
 
     def open_devices(self) -> np.ndarray:
         """Indices of the devices that take new requests."""
-        return (~self.ledger.draining).nonzero()[0]
+        return self.ledger.open_devices
 
     def may_run(self) -> np.ndarray:
         """(G, J) bool: the device takes new requests, and the request's model and stage are allowed there."""
@@ -118,7 +118,7 @@ NOTHING = PolicyStep()
 class Policy(Protocol):
     """A routing rule. holding says whether it keeps requests in the central queue until they can start.
 
-    `step` is called once per `Router.handle`, also when nothing waits. `snapshot` returns a dict of plain values and
+    `step` is called once per `Router.handle`, when nothing waits only of a policy that holds requests. `snapshot` returns a dict of plain values and
     arrays that `restore` of a newly built policy of the same name takes back.
 
     `outlook` is what `step` would decide about what waits, at the prices in force, and `worth` what it would weigh
