@@ -118,8 +118,8 @@ NOTHING = PolicyStep()
 class Policy(Protocol):
     """A routing rule. holding says whether it keeps requests in the central queue until they can start.
 
-    `step` is called once per `Router.handle`, when nothing waits only of a policy that holds requests. `snapshot` returns a dict of plain values and
-    arrays that `restore` of a newly built policy of the same name takes back.
+    `step` is called once per `Router.handle`; where nothing waits, only if the policy holds requests. `snapshot`
+    returns a dict of plain values and arrays that `restore` of a newly built policy of the same name takes back.
 
     `outlook` is what `step` would decide about what waits, at the prices in force, and `worth` what it would weigh
     (None: nothing). Both change nothing, and are asked only when something waits and a device is there.
