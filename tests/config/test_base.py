@@ -85,3 +85,9 @@ def test_every_fault_is_one_line() -> None:
 def test_models_are_frozen() -> None:
     with pytest.raises(ValueError, match="frozen"):
         DeviceConfig(kind="a100-8b").count = 2  # type: ignore[misc]
+
+
+def test_a_file_that_is_no_text_is_named(tmp_path: Path) -> None:
+    (tmp_path / "f.yaml").write_bytes(b"a: \xb4\xff")
+    with pytest.raises(ConfigError, match=r"f\.yaml: expected UTF-8 text: .* at byte 3"):
+        load_yaml(tmp_path / "f.yaml", Numbers)

@@ -52,7 +52,7 @@ class OnlineLP:
         self._settings = settings.online_lp
         self._plan = (self._settings.remaining_quantile, self._settings.prefill_ahead_s)
         self._objective = settings.objective
-        self._rejection = RejectionRule(settings, grace_s=settings.objective.e2e_threshold_s)
+        self._rejection = RejectionRule(settings, grace=True)
         self._history = ArrivalHistory(self._settings.history, self._settings.rate_window)
         self._prices = PriceUpdates(self._settings)
         self._shares = TenantShares(self._settings.reward_window_s)
@@ -72,7 +72,7 @@ class OnlineLP:
         weights = self._queue_weights(view, now_s)
         work = self._prices.update(view, self._history, weights, self._objective, now_s, rng)
         wake_s = self._prices.next_update_s() if self._history.seen else float("inf")
-        if not view.waiting or not view.ledger.devices:
+        if not view.waiting:
             return PolicyStep((), work, wake_s, changed)
         decided = self._decide(view, weights, now_s)
         return PolicyStep(decided.decisions, work, min(wake_s, decided.next_wake_s), changed)
@@ -116,7 +116,7 @@ class OnlineLP:
         forecast = Forecast(view.ledger, view.calibration, now_s, *self._plan)
         found = self.appraise(view, now_s)
         refused = self._rejection.look(view, forecast, self._objective, now_s)
-        done = self._admit(view, forecast, found, refused.any_reason | self._priced_out(found))
+        done = self._admit(view, forecast, found, refused.any_reason | self._priced_out(view, found, now_s))
         decision = NextDecision(
             done.order,
             done.open_to,
@@ -168,9 +168,10 @@ class OnlineLP:
         turned_away = refused.any_reason
         bound_s = view.waiting.arrival_s + self._settings.max_wait_s
         at_bound = passed(bound_s, now_s)
-        if len(decisions) < len(view.waiting) and (at_bound or forecast.takes_more.any()):
+        may_start = len(view.ledger.devices) > 0 and (at_bound > 0 or forecast.takes_more.any())
+        if may_start and len(decisions) < len(view.waiting):
             found = self._appraise(view, weights, now_s)
-            priced_out = self._priced_out(found) & ~turned_away
+            priced_out = self._priced_out(view, found, now_s) & ~turned_away
             decisions.extend(self._reject_by_price(view, priced_out))
             done = self._admit(view, forecast, found, turned_away | priced_out).admission
             self._rotation = done.rotation
@@ -182,16 +183,18 @@ class OnlineLP:
         next_bound_s = float(bound_s[at_bound]) if at_bound < len(bound_s) else float("inf")
         return PolicyStep(tuple(decisions), next_wake_s=min(forecast.next_room_s(now_s), refused.next_s, next_bound_s))
 
-    def _priced_out(self, found: Appraisal) -> np.ndarray:
+    def _priced_out(self, view: View, found: Appraisal, now_s: float) -> np.ndarray:
         """Requests at the starvation bound whose price exceeds what a fresh request like them is worth, (J,) bool.
 
         Such a request would not be admitted if it came now: capacity can not hold the bound for it (paper Section 5).
         """
-        at_bound = found.terms.waited_s >= self._settings.max_wait_s
-        if self._rejection.rejects == "never" or not at_bound.any():
-            return np.zeros(len(at_bound), dtype=bool)
+        at_bound = passed(view.waiting.arrival_s + self._settings.max_wait_s, now_s)
+        priced_out = np.zeros(len(view.waiting), dtype=bool)
+        if self._rejection.rejects == "never" or not at_bound:
+            return priced_out
         fresh = fresh_value(self._objective, self._settings, found)
-        return np.asarray(at_bound & (found.cost > fresh).all(axis=0))
+        priced_out[:at_bound] = (found.cost > fresh)[:, :at_bound].all(axis=0)
+        return priced_out
 
     def _reject_by_price(self, view: View, priced_out: np.ndarray) -> list[Reject]:
         reason, objective = RejectReason.PRICE, self._objective

@@ -44,12 +44,12 @@ class Refused:
 
 
 class RejectionRule:
-    """The settings of rejection. grace_s is what a policy gives a request beyond X."""
+    """The settings of rejection. With grace, a request gets an E2E threshold of the objective beyond X."""
 
-    def __init__(self, settings: PolicySettings, grace_s: float = 0.0) -> None:
+    def __init__(self, settings: PolicySettings, grace: bool = False) -> None:
         self.rejects = settings.rejects
         self.max_wait_s = settings.online_lp.max_wait_s
-        self._grace_s = grace_s
+        self._grace = grace
         self._guard = settings.online_lp.guard
 
     def look(self, view: View, forecast: Forecast, objective: Objective, now_s: float) -> Refused:
@@ -58,7 +58,8 @@ class RejectionRule:
         nothing = np.zeros(waiting, dtype=bool)
         if self.rejects == "never" or not waiting:
             return Refused(nothing, nothing, float("inf"))
-        overdue_s = view.waiting.arrival_s + (self.max_wait_s + self._grace_s)
+        grace_s = objective.e2e_threshold_s if self._grace else 0.0
+        overdue_s = view.waiting.arrival_s + (self.max_wait_s + grace_s)
         late = passed(overdue_s, now_s)
         overdue = np.arange(waiting) < late
         next_s = float(overdue_s[late]) if late < waiting else float("inf")

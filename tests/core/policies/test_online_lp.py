@@ -18,8 +18,10 @@ from olp_ray.core.types import (
     Assign,
     AssignmentKey,
     Device,
+    DeviceLost,
     EngineObserved,
     IterationModel,
+    Reconfigure,
     RejectReason,
     Request,
     Stage,
@@ -420,3 +422,47 @@ def test_a_fixed_end_prices_what_comes_by_the_time_that_is_left(make_settings, m
     assert policy.prices.base_price == pytest.approx((len(rate) - 1) / (84 - rate[0]) * ((100 - 84 - 20 > 0) + 16))
     router.handle(120.0, [])
     assert policy.prices.base_price == 0
+
+
+def test_grace_beyond_the_bound_follows_the_objective_in_force(at_prices, make_objective):
+    """t1 is 100 s when the router is built and 5 s later: overdue 5 s after the bound, also after a restart."""
+    busy = {"g0": [(10, 500, 5)] * 2}
+    devices = [Device("g0", 2, 10**5, 1.0)]
+    waiting = [request("late", 5, 10, 36)]
+    free = {"prices": {"g0": (0.0, 0.0)}, "base_price": 0.0}
+    router = at_prices(devices, busy, **free, waiting=waiting, max_wait_s=31.0, rejects="max_wait")
+    assert router.handle(NOW_S, []).decisions == ()
+    saved = router.snapshot()
+    (decision,) = router.handle(NOW_S, [Reconfigure(make_objective(tail_e2e=1, tail_ttft=1, t1=5, t2=4))]).decisions
+    assert decision.reason is RejectReason.MAX_WAIT
+    router.restore(saved)
+    assert router.handle(NOW_S, []).decisions == ()
+
+
+def test_without_devices_what_waits_is_turned_away_as_with_a_full_fleet(at_prices, make_objective):
+    devices = [Device("g0", 1, 10**5, 1.0)]
+    router = at_prices(devices, {"g0": [(10, 500, 5)]}, **DEAR, waiting=[request("r", 5, 10, 5)], rejects="max_wait")
+    lost = router.handle(NOW_S, [DeviceLost("g0", 0)])
+    assert lost.decisions == ()
+    assert lost.next_wake_s < math.inf
+    end_s = NOW_S + router.snapshot()["settings"].online_lp.max_wait_s + 100.0
+    turned_away = router.handle(end_s, []).decisions
+    assert {(d.request.id, d.reason) for d in turned_away} == {
+        ("g0-0", RejectReason.MAX_WAIT),
+        ("r", RejectReason.MAX_WAIT),
+    }
+
+
+def test_the_bound_is_reached_at_the_time_that_was_woken_for(at_prices):
+    """60.7 + 2.3 rounds to less than 2.3 after 60.7."""
+    late = Request("late", 60.7, 5, 200.0)
+    router = at_prices(
+        [Device("g0", 1, 10**5, 1.0)],
+        {"g0": [(10, 500, 5)]},
+        **DEAR,
+        waiting=[late],
+        max_wait_s=2.3,
+        rejects="max_wait",
+    )
+    (decision,) = router.handle(60.7 + 2.3, []).decisions
+    assert decision.reason is RejectReason.PRICE
