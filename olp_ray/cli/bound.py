@@ -66,7 +66,7 @@ def bound(
     replaced = claim_folder(out, ())
     with progress_bar("measuring what the fleet can serve") as progress:
         arrivals = settle_arrivals(scenario, progress)
-        show_arrivals(arrivals)
+        show_arrivals(arrivals, scenario.mode)
         found: dict[str, HindsightBound] = {}
         for name in metrics:
             progress.now(f"bounding {name}")

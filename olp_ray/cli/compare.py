@@ -72,7 +72,7 @@ def compare(
     with progress_bar("measuring what the fleet can serve") as bar:
 
         def settled(arrivals: Arrivals) -> None:
-            show_arrivals(arrivals)
+            show_arrivals(arrivals, scenario.mode)
             bar.now("running policies")
 
         result = run_comparison(

@@ -47,7 +47,9 @@ _SCENARIO_FLAGS = (
         help="Rescale arrivals to X times what the full fleet serves.  [1.25 if generated]",
     ),
     click.option("--fleet", metavar="TEXT", help="For example 4xa100-8b or 2xa100-8b+2xh100-8b.  [4xa100-8b]"),
-    click.option("--mode", metavar="timed|period", help="Milliseconds, or the period model.  [timed]"),
+    click.option(
+        "--mode", metavar="timed|period", help="Milliseconds, or the period model.  [timed; of `bound`: period]"
+    ),
     click.option("--predictor", metavar="NAME", help="Output lengths as the router sees them.  [uniform:0.2]"),
     click.option(
         "--rejects",

@@ -51,15 +51,16 @@ def progress_bar(doing: str) -> Iterator[Told]:
         yield Told(console, bar, bar.add_task(doing, total=None), doing)
 
 
-def show_arrivals(arrivals: Arrivals) -> None:
-    """One line: the rate that arrivals were rescaled to, and why."""
+def show_arrivals(arrivals: Arrivals, mode: str) -> None:
+    """One line: the rate that arrivals were rescaled to, per second or per period as mode has it, and why."""
+    unit = "requests per period" if mode == "period" else "requests/s"
     if arrivals.rate is None:
         text = "Arrivals come at their own times."
     elif arrivals.saturation is None:
-        text = f"Arrivals: {arrivals.rate:.4g} requests/s."
+        text = f"Arrivals: {arrivals.rate:.4g} {unit}."
     else:
         load = arrivals.rate / arrivals.saturation
-        text = f"Arrivals: {arrivals.rate:.4g} requests/s, load {load:.3g} of the {arrivals.saturation:.4g} requests/s "
+        text = f"Arrivals: {arrivals.rate:.4g} {unit}, load {load:.3g} of the {arrivals.saturation:.4g} {unit} "
         text += "that the fleet serves while more wait than it holds (central FIFO)."
     Console().print(text, soft_wrap=True, highlight=False)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from olp_ray.config.router import PRESETS, RouterConfig
 from olp_ray.core.policies import POLICIES, build_policy, describe_policy
@@ -32,8 +32,9 @@ def policy_table() -> Table:
 
 
 def preset_table() -> Table:
-    """Every preset: its weights and its one-line description."""
-    table = Table("preset", "throughput, e2e, ttft, qps, tail e2e, tail ttft", "what for", title="Presets")
+    """Every preset: its weights, when it rejects, and its one-line description."""
+    weights = "throughput, e2e, ttft, qps, tail e2e, tail ttft"
+    table = Table(Column("preset", no_wrap=True), weights, Column("rejects", no_wrap=True), "what for", title="Presets")
     for name, preset in PRESETS.items():
-        table.add_row(name, ", ".join(f"{weight:g}" for weight in preset.weights), preset.doc)
+        table.add_row(name, ", ".join(f"{weight:g}" for weight in preset.weights), preset.rejects, preset.doc)
     return table

@@ -54,7 +54,7 @@ def simulate(
     replaced = claim_folder(out, RUN_FILES)
     with progress_bar("measuring what the fleet can serve") as progress:
         arrivals = settle_arrivals(scenario, progress)
-    show_arrivals(arrivals)
+    show_arrivals(arrivals, scenario.mode)
     with progress_bar("simulating") as progress:
         run = run_seed(
             scenario,

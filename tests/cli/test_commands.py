@@ -195,6 +195,11 @@ def test_policies_lists_every_preset() -> None:
     assert any(name.startswith("paper_") for name in PRESETS)
 
 
+def test_policies_says_what_each_preset_rejects() -> None:
+    rows = {cells[1].strip(): cells for line in ok("policies").splitlines() if len(cells := line.split("│")) > 4}
+    assert {name: rows[name][3].strip() for name in PRESETS} == {name: p.rejects for name, p in PRESETS.items()}
+
+
 def test_front_prints_and_draws(tmp_path: Path) -> None:
     rows = [
         {"trial": i, "seed": 0, "param.objective.ttft": i, "e2e_mean_s": 3.0 - i, "ttft_p99_s": 1.0 + i} for i in (0, 1)
