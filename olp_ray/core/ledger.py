@@ -152,10 +152,10 @@ class Ledger:
 
         So what is told late does not undo a change of a later time that is in effect already.
         """
-        if slots < 0 or kv_tokens < 0 or not math.isfinite(from_s):
+        if not (0 <= slots < math.inf and 0 <= kv_tokens < math.inf and math.isfinite(from_s)):
             raise EventError(
                 f"capacity of {device_id!r} from {from_s} s is {slots} slots, {kv_tokens} KV tokens; "
-                "expected a finite time and numbers >= 0"
+                "expected a finite time and finite numbers >= 0"
             )
         insort(self._schedules[self.row(device_id)], (from_s, slots, kv_tokens), key=lambda change: change[0])
         self._renew_next_change()
@@ -201,8 +201,9 @@ class Ledger:
         compared; our own counts are never lowered by a stale look.
         """
         g = self.row(event.device_id)
-        if min(event.running, event.waiting, event.kv_tokens) < 0 or not event.age_s >= 0:
-            raise EventError(f"{event} has a negative count or age; expected >= 0")
+        counts = (event.running, event.waiting, event.kv_tokens)
+        if not (all(0 <= count < math.inf for count in counts) and event.age_s >= 0):
+            raise EventError(f"{event} has a count or age that is negative or no number; expected >= 0")
         seen_by_engine = self._data[ASSIGNED_S, g, : self.count[g]] <= now_s - event.age_s
         ours = int(seen_by_engine.sum())
         extra = max(event.running + event.waiting - ours, 0)
@@ -259,7 +260,7 @@ class Ledger:
         The step time is refined from residents that were decoding all the time since their last report.
         """
         decoded = np.asarray(decoded_tokens, dtype=np.float64)
-        if np.count_nonzero(decoded >= 0) < len(decoded):
+        if not ((decoded >= 0) & (decoded < math.inf)).all():
             raise EventError("progress has negative token counts; expected >= 0")
         g = self._row.get(keys[0].device_id) if keys else None
         held: dict[AssignmentKey, int] = {} if g is None else self._columns[g]
@@ -292,7 +293,7 @@ class Ledger:
     def preempt(self, key: AssignmentKey, decoded_tokens: int, now_s: float) -> None:
         """Back to the engine's own queue: it holds its place here, and stands still."""
         g, column = self._find(key)
-        if decoded_tokens < 0:
+        if not 0 <= decoded_tokens < math.inf:
             raise EventError(f"preempted {key} has {decoded_tokens} decoded tokens; expected >= 0")
         if g in self._changed:
             self._settle_steps()

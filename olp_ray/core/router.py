@@ -108,8 +108,11 @@ class Router:
         """Take in what happened up to now_s and decide. Call it on every event and at `next_wake_s`.
 
         Raises `PolicyError` when the policy fails or decides what it may not; events are taken in, and the policy is
-        not told of them again; queue and ledger have not changed otherwise.
+        not told of them again; queue and ledger have not changed otherwise. Raises `EventError` for a time that is
+        not finite; then nothing has changed.
         """
+        if not math.isfinite(now_s):
+            raise EventError(f"now_s is {now_s}; expected a finite number")
         faults: list[OlpRayError] = []
         self.ledger.apply_schedules(now_s)
         for event in events:
@@ -212,6 +215,8 @@ class Router:
     def _finished(self, event: Finished, now_s: float) -> None:
         if not self._is_current(event.key):
             return
+        if not math.isfinite(event.output_tokens):
+            raise EventError(f"finished {event.key} has {event.output_tokens} output tokens; expected a finite number")
         request = self._release(event.key)
         self.calibration.add(request.prompt_tokens, request.predicted_output_tokens, event.output_tokens)
         self._completions.append(Completion(request, event.output_tokens))

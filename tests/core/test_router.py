@@ -393,6 +393,13 @@ FAULTS = {
         tuple(next(key for key in keys_of(r) if key.device_id == g) for g in ("g0", "g1")), np.array([1, 1])
     ),
     "evicted below nothing": lambda r: Preempted(keys_of(r)[0], -1),
+    "evicted without a number": lambda r: Preempted(keys_of(r)[0], float("nan")),
+    "finished without a number": lambda r: Finished(keys_of(r)[0], float("nan")),
+    "finished without end": lambda r: Finished(keys_of(r)[0], float("inf")),
+    "progress without end": lambda r: Progressed((keys_of(r)[0],), np.array([float("inf")])),
+    "capacity without a number": lambda r: CapacityChanged("g0", 1.0, 4, float("nan")),
+    "observed without a number": lambda r: EngineObserved("g0", 9, 1, float("nan"), 1.0, 0.0),
+    "observed without end": lambda r: EngineObserved("g0", 9, 1, float("inf"), 1.0, 0.0),
     "unknown policy": lambda r: Reconfigure(policy="round_robbin"),
     "no event": lambda r: "Finished",
 }
@@ -412,6 +419,16 @@ def test_a_faulty_event_comes_back_and_changes_nothing(router, make_request, pol
     after = busy.snapshot()
     assert after.pop("counters").pop("faults") == 1
     assert same(after, {key: value for key, value in before.items() if key != "counters"})
+
+
+@pytest.mark.parametrize("now_s", [float("nan"), float("inf")])
+def test_a_time_that_is_no_number_is_refused_and_changes_nothing(router, make_request, now_s):
+    busy = router("online_lp")
+    busy.handle(0.0, [Arrived(make_request(f"r{i}")) for i in range(12)])
+    before = busy.snapshot()
+    with pytest.raises(EventError, match=r"now_s is (nan|inf); expected a finite number"):
+        busy.handle(now_s, [Arrived(make_request("late"))])
+    assert same(busy.snapshot(), before)
 
 
 def test_events_beside_a_faulty_one_are_taken_in(router, make_request):
