@@ -34,6 +34,7 @@ from olp_ray.runtime.names import find_actor
 from olp_ray.runtime.observe import observe
 from olp_ray.runtime.ray_pricer import RayPricer
 from olp_ray.runtime.shard_pool import ShardPool, shards_owner
+from olp_ray.runtime.warm import warm_router
 
 _log = logging.getLogger(__name__)
 _KEEPER_TIMEOUT_S = 30.0
@@ -81,6 +82,7 @@ class Coordinator:
         self._clock = LiveClock(None if state is None else state["epoch_s"])
         self._started_s = self._clock()
         self._pricer: Pricer = self._start_shards(shards, again=state is not None) if shards else InlinePricer()
+        warm_router(devices, router)
         core = Router(devices, router.policy, router.settings("timed"), router.limits(), seed)
         self._live = LiveRouter(PricedRouter(core, self._pricer), self._clock, runtime.stall_s)
         self._live.metrics.set("olp_ray_coordinator_restarts_total", self._restarts)

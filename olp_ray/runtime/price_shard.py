@@ -14,12 +14,14 @@ import numpy as np
 
 from olp_ray.core.prices import Bids, PerDevice, PriceBlock, Winners
 from olp_ray.errors import PriceError
+from olp_ray.runtime.warm import warm_block
 
 
 class PriceShard:
-    """The actor's class; also works as a plain object."""
+    """The actor's class; also works as a plain object. It answers once its kernels are loaded."""
 
     def __init__(self) -> None:
+        warm_block()
         self._block: PriceBlock | None = None
         self._update_id = -1
 
