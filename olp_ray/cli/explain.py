@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import urllib.error
 import urllib.parse
@@ -48,10 +49,19 @@ def ask(url: str, request_id: str | None) -> list[dict[str, Any]]:
             answers: list[dict[str, Any]] = json.load(response)
     except urllib.error.HTTPError as error:
         with error:
-            raise RuntimeShellError(json.load(error)["error"]["message"]) from error
-    except (urllib.error.URLError, TimeoutError) as error:
-        raise RuntimeShellError(f"no endpoint answers at {url!r}: start `olp-ray serve` first") from error
+            raise RuntimeShellError(_message_of(error, url)) from error
+    except (OSError, http.client.HTTPException, ValueError) as error:  # no URL, or no JSON
+        raise RuntimeShellError(
+            f"no endpoint answers at {url!r}: start `olp-ray serve` first; --url is like http://10.0.0.1:8000"
+        ) from error
     return answers
+
+
+def _message_of(error: urllib.error.HTTPError, url: str) -> str:
+    try:
+        return str(json.load(error)["error"]["message"])
+    except (ValueError, KeyError, TypeError):
+        return f"{url!r} answers with status {error.code}, not as `olp-ray serve` does"
 
 
 def overview_table(answers: Sequence[Mapping[str, Any]]) -> Table:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import http.server
 import json
+import threading
 from pathlib import Path
 
 import pandas as pd
@@ -64,6 +66,24 @@ def test_simulate_explains_what_it_is_asked(tmp_path: Path) -> None:
 def test_a_question_that_is_none_is_refused(question: str) -> None:
     result = run("simulate", *SMALL, "--explain", question)
     assert (result.exit_code, "expected ID@TIME" in result.output) == (2, True)
+
+
+@pytest.mark.parametrize("url", ["nope", "http://nowhere:port"])
+def test_explain_at_no_url_says_what_one_looks_like(url: str) -> None:
+    result = run("explain", "--url", url)
+    assert result.exit_code == 2
+    assert result.output.startswith(f"Error: no endpoint answers at '{url}'")
+    assert "http://10.0.0.1:8000" in result.output
+
+
+def test_explain_at_another_server_says_what_it_answered() -> None:
+    server = http.server.HTTPServer(("127.0.0.1", 0), http.server.BaseHTTPRequestHandler)  # answers 501, in HTML
+    threading.Thread(target=server.handle_request, daemon=True).start()
+    url = f"http://127.0.0.1:{server.server_port}"
+    result = run("explain", "--url", url)
+    server.server_close()
+    assert result.exit_code == 2
+    assert result.output.endswith(f"Error: '{url}' answers with status 501, not as `olp-ray serve` does\n")
 
 
 def test_explain_without_an_endpoint_says_so() -> None:
