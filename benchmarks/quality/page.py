@@ -42,9 +42,10 @@ INTRO = """## Quality: policies against each other
 
 `python -m benchmarks.quality --traces DIR --out DIR --write-page` runs what is missing and writes this section.
 Requests arrive for 20,000 periods (timed cells: 6,000 requests) and all are waited for; a rejected request is a miss.
-"shed": every policy with a central queue rejects by the same rule. "serve": nothing is rejected. The best baseline is
-picked per row, in its favour, from those tried there (of 15); each metric of ours has one preset, the same in every
-cell. Times are in periods in period cells and in seconds in timed ones. Gains are paired over seeds,
+"shed": every policy with a central queue rejects by one rule, `rejects: deadline` with joint deadlines (what can not
+meet both thresholds any more; docs/policies.md), which lifts baselines as much as ours. "serve": `rejects: never`. The
+best baseline is picked per row, in its favour, from those tried there (of 15); each metric of ours has one preset, the
+same in every cell. Times are in periods in period cells and in seconds in timed ones. Gains are paired over seeds,
 ± one standard error; positive is
 better. Health columns are means over seeds. Tables hold what has been run so far: every row says on how many seeds; a
 baseline that was tried on fewer seeds than the others of its cell and is ahead there is named under "also ahead"."""
