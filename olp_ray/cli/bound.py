@@ -36,7 +36,7 @@ from olp_ray.sweep.trial import settle_arrivals
     "--rounds", type=click.IntRange(min=1), default=60, show_default=True, metavar="N", help="Most rounds of the LP."
 )
 @click.option("--tolerance", type=click.FloatRange(min=0), default=1e-3, show_default=True, metavar="X")
-@out_option
+@out_option("bound")
 def bound(
     scenario: ScenarioConfig,
     metrics: tuple[str, ...],

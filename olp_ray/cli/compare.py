@@ -35,7 +35,7 @@ from olp_ray.sweep.trial import Arrivals, OpenRouter
 )
 @click.option("--workers", type=int, metavar="N", help="Processes.  [one per CPU]")
 @runtime_options
-@out_option
+@out_option("compare")
 def compare(
     scenario: ScenarioConfig,
     policies: tuple[str, ...],

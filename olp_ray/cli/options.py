@@ -132,4 +132,10 @@ def router_source(runtime: str, shards: int | None) -> OpenRouter | None:
 
 
 policy_option = click.option("--policy", metavar="NAME[:PRESET]", help="Routing policy.  [online_lp:balanced]")
-out_option = click.option("--out", "out", metavar="DIR", default=DEFAULT_OUT, show_default=True, help="Output folder.")
+
+
+def out_option(command_name: str) -> Callable[[Command], Command]:
+    """--out, by default a folder of the command's own, so that no command replaces what another wrote."""
+    return click.option(
+        "--out", metavar="DIR", default=f"{DEFAULT_OUT}/{command_name}", show_default=True, help="Output folder."
+    )

@@ -24,7 +24,7 @@ from olp_ray.sweep.trial import OpenRouter, inline_router, run_seed, settle_arri
 @click.option("--seed", type=int, metavar="S", help="Where a trace starts, and every random draw.  [0]")
 @click.option("--explain", "questions", multiple=True, metavar="ID@TIME", help="Ask about a request at a time (s).")
 @runtime_options
-@out_option
+@out_option("simulate")
 def simulate(
     scenario: ScenarioConfig,
     policy: str | None,

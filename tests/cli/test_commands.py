@@ -186,8 +186,8 @@ def test_a_narrow_compare_says_where_the_rest_is(monkeypatch: pytest.MonkeyPatch
     assert rows
     assert max(map(len, rows)) <= 80
     assert "No room here for: " in text
-    assert "olp-ray-out/results.parquet" in text
-    assert "Replaced 9 files of an earlier run in olp-ray-out." in ok("compare", *flags)
+    assert "olp-ray-out/compare/results.parquet" in text
+    assert "Replaced 9 files of an earlier run in olp-ray-out/compare." in ok("compare", *flags)
 
 
 PERIOD = ("--fleet", "2xB4M3000", "--rate", "0.04", "--requests", "40")
