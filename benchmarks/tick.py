@@ -152,7 +152,8 @@ def slopes(costs: Sequence[Cost]) -> str:
     """Least squares of the decision's milliseconds on 1, waiting, devices and waiting x devices."""
     size = np.array([(1.0, c.waiting / 1000, c.devices, c.waiting / 1000 * c.devices) for c in costs])
     decision, *_ = np.linalg.lstsq(size, np.array([c.decision_ms for c in costs]), rcond=None)
-    step, *_ = np.linalg.lstsq(size, np.array([c.step_ms for c in costs]), rcond=None)
+    priced = np.isfinite([c.step_ms for c in costs])
+    step, *_ = np.linalg.lstsq(size[priced], np.array([c.step_ms for c in costs])[priced], rcond=None)
     names = ("", " per 1000 waiting", " per device", " per device and 1000 waiting")
     lines = [
         f"{kind}: " + " + ".join(f"{value:.3f} ms{name}" for value, name in zip(found, names, strict=True))
@@ -166,7 +167,8 @@ def report(costs: Sequence[Cost], by_horizon: Sequence[tuple[float, Cost]]) -> s
     for cost in costs:
         goal = GOALS_MS.get((cost.devices, cost.waiting))
         met = "" if goal is None else (f"{goal} ms: met" if cost.decision_ms <= goal else f"{goal} ms: **missed**")
-        numbers = {name: f"{value:.2f}" for name, value in cost._asdict().items() if name.endswith("_ms")}
+        times = {name: value for name, value in cost._asdict().items() if name.endswith("_ms")}
+        numbers = {name: f"{value:.2f}" if np.isfinite(value) else "-" for name, value in times.items()}
         rows.append({"devices": str(cost.devices), "waiting": str(cost.waiting), **numbers, "goal": met})
     horizon = ", ".join(f"{cost.step_ms:.2f} ms at H={h:g}" for h, cost in by_horizon)
     return "\n\n".join(
@@ -175,7 +177,8 @@ def report(costs: Sequence[Cost], by_horizon: Sequence[tuple[float, Cost]]) -> s
             "`python -m benchmarks.tick --write-page` writes this section: process time on the machine at hand, period "
             f"model, devices of {DEVICE[1:3]} slots, `balanced`; {GOAL_TEXT}. A decision frees one slot and looks at "
             "all that wait. launch is the router's part of a decision with a price update; a step is one of its "
-            "gradient steps over all devices in one block, which an actor does beside.",
+            "gradient steps over all devices in one block, which an actor does beside; -: so few had come that nothing "
+            "was priced.",
             records_table(rows),
             f"Least squares over the table: {slopes(costs)}.",
             f"Price step by horizon (4 devices, 100 waiting): {horizon}." if horizon else "",
