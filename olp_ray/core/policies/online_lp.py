@@ -29,7 +29,7 @@ from olp_ray.core.policies.price_updates import PriceUpdates
 from olp_ray.core.policies.rejection import RejectionRule, passed
 from olp_ray.core.policies.settings import PolicySettings
 from olp_ray.core.reward import deadline_share
-from olp_ray.core.types import Decision, Objective, Reject, RejectReason, Request
+from olp_ray.core.types import Decision, Objective, RejectReason, Request
 
 MIN_VOLUMES = 50  # arrivals before the largest are told from the rest
 
@@ -116,7 +116,8 @@ class OnlineLP:
         forecast = Forecast(view.ledger, view.calibration, now_s, *self._plan)
         found = self.appraise(view, now_s)
         refused = self._rejection.look(view, forecast, self._objective, now_s)
-        done = self._admit(view, forecast, found, refused.any_reason | self._priced_out(view, found, now_s))
+        turned_away = refused.any_reason | self._priced_out(view, found, now_s)
+        done = self._admit(view, forecast, found, turned_away, now_s)
         decision = NextDecision(
             done.order,
             done.open_to,
@@ -172,8 +173,8 @@ class OnlineLP:
         if may_start and len(decisions) < len(view.waiting):
             found = self._appraise(view, weights, now_s)
             priced_out = self._priced_out(view, found, now_s) & ~turned_away
-            decisions.extend(self._reject_by_price(view, priced_out))
-            done = self._admit(view, forecast, found, turned_away | priced_out).admission
+            decisions += self._rejection.reject_each(view, priced_out, RejectReason.PRICE, self._objective)
+            done = self._admit(view, forecast, found, turned_away | priced_out, now_s).admission
             self._rotation = done.rotation
             decisions.extend(view.assign(i, g) for i, g in done.placed)
             if self._objective.tenant_fairness:
@@ -196,19 +197,15 @@ class OnlineLP:
         priced_out[:at_bound] = (found.cost > fresh)[:, :at_bound].all(axis=0)
         return priced_out
 
-    def _reject_by_price(self, view: View, priced_out: np.ndarray) -> list[Reject]:
-        reason, objective = RejectReason.PRICE, self._objective
-        return [self._rejection.reject(view, int(i), reason, objective) for i in np.flatnonzero(priced_out)]
-
     def _count_service(self, view: View, found: Appraisal, done: Admission, now_s: float) -> None:
         for i, _ in done.placed:
             request = view.waiting[i].request
             self._shares.served(request.tenant, request.prompt_tokens + float(found.terms.output_tokens[i]), now_s)
 
-    def _admit(self, view: View, forecast: Forecast, found: Appraisal, refused: np.ndarray) -> _Pass:
+    def _admit(self, view: View, forecast: Forecast, found: Appraisal, refused: np.ndarray, now_s: float) -> _Pass:
         """Qualified requests by rank with reservations; then, on devices below the guard, the rest."""
         settings = self._settings
-        first = self._goes_first(view, found)
+        first = self._goes_first(view, found, now_s)
         order = self._rank(found, first)
         if refused.any():
             order = order[~refused[order]]
@@ -275,11 +272,11 @@ class OnlineLP:
         with np.errstate(divide="ignore"):
             return np.asarray(np.floor(np.log(found.key) / max(np.log(self._settings.level_ratio), found.log_error)))
 
-    def _goes_first(self, view: View, found: Appraisal) -> np.ndarray:
+    def _goes_first(self, view: View, found: Appraisal, now_s: float) -> np.ndarray:
         """Requests at the starvation bound, except those of the largest volume in history, (J,) bool."""
         settings = self._settings
-        waited_s = found.terms.waited_s + settings.max_wait_length_factor * found.mean_life_s
-        late = waited_s >= settings.max_wait_s
+        bound_s = view.waiting.arrival_s + settings.max_wait_s  # the sum that the wake is asked for at
+        late = bound_s <= now_s + settings.max_wait_length_factor * found.mean_life_s
         if late.any() and len(self._history) > MIN_VOLUMES and settings.max_wait_exempt_share > 0:
             late &= found.volume <= self._large_volume(view)
         return late

@@ -76,13 +76,17 @@ class RejectionRule:
         return Refused(hopeless, overdue & ~hopeless, next_s)
 
     def reject_all(self, view: View, refused: Refused, objective: Objective) -> list[Reject]:
-        """A rejection for each request that was refused, in queue order."""
-        if not refused.any_reason.any():
-            return []
-        reason = np.where(refused.hopeless, RejectReason.DEADLINE_PASSED, RejectReason.MAX_WAIT)
-        return [self.reject(view, i, RejectReason(reason[i]), objective) for i in _indices(refused.any_reason)]
+        """A rejection for each request that was refused."""
+        return [
+            *self.reject_each(view, refused.hopeless, RejectReason.DEADLINE_PASSED, objective),
+            *self.reject_each(view, refused.overdue, RejectReason.MAX_WAIT, objective),
+        ]
 
-    def reject(self, view: View, index: int, reason: RejectReason, objective: Objective) -> Reject:
+    def reject_each(self, view: View, mask: np.ndarray, reason: RejectReason, objective: Objective) -> list[Reject]:
+        """Turn away the requests of the mask (J,) for one reason, in queue order."""
+        return [self._reject(view, int(i), reason, objective) for i in np.flatnonzero(mask)]
+
+    def _reject(self, view: View, index: int, reason: RejectReason, objective: Objective) -> Reject:
         """Turn away the waiting request at this place in the queue; it may come back an E2E threshold later."""
         queue = view.waiting
         e2e_s, ttft_s = thresholds(objective, queue.slo_e2e_s[index], queue.slo_ttft_s[index])
@@ -119,7 +123,3 @@ def last_starts_s(view: View, objective: Objective) -> tuple[np.ndarray, np.ndar
 
 def _later_of_finite(one: np.ndarray, other: np.ndarray) -> np.ndarray:
     return np.where(np.isinf(one), other, np.where(np.isinf(other), one, np.maximum(one, other)))
-
-
-def _indices(mask: np.ndarray) -> list[int]:
-    return [int(i) for i in np.flatnonzero(mask)]

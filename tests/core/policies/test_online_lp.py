@@ -220,6 +220,18 @@ def test_a_request_at_the_bound_goes_first_and_is_not_gated(at_prices):
     assert placed(router.handle(NOW_S, [])) == {"fresh": "g0"}
 
 
+def test_a_request_goes_first_at_its_own_wake_whatever_sums_round_to(make_settings, make_objective, limits):
+    """63.0 - 60.7 is less than 2.3, and 60.7 + 2.3 is 63.0."""
+    settings = make_settings(make_objective(e2e=1.0), max_wait_s=2.3, max_wait_exempt_share=0.0, min_arrivals=1000)
+    router = Router([Device("g0", 1, 10**5, 1.0)], "online_lp", settings, limits, seed=0)
+    router.handle(60.0, [Arrived(Request("held", 60.0, 5, 900.0))])
+    router.handle(60.5, [Arrived(Request("older", 60.5, 5, 5.0))])
+    router.handle(60.7, [Arrived(Request("late", 60.7, 5, 5.0))])
+    view = router._view()
+    found = router.policy.appraise(view, 60.7 + 2.3)
+    assert router.policy._goes_first(view, found, 60.7 + 2.3).tolist() == [True, True]
+
+
 @pytest.mark.parametrize(("length", "rejected"), [(10, False), (11, True)])
 def test_at_the_bound_the_price_of_a_fresh_request_decides(at_prices, length, rejected):
     """V = 2 when fresh, against .2 for each token; what waits below the bound is not looked at."""
