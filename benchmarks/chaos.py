@@ -32,6 +32,7 @@ FLEET = "6xa100-8b"
 RATE = 60.0  # requests per second
 SERVICE_S = 0.3  # mean
 FAULT_EVERY_S = 2.5
+ANSWER_S = 2.0
 FAULTS = ("kill_shard", "stop_shard", "kill_coordinator", "lose_device")
 
 
@@ -136,28 +137,37 @@ class Load:
 
 
 async def disturb(load: Load, until_s: float, seed: int, stopped: list[int]) -> None:
-    """One fault after the other until then."""
+    """One fault after the other until then: rounds of all kinds, each in another order.
+
+    One that finds coordinator or shards still down from the fault before is tried again.
+    """
     rng = np.random.default_rng([seed, 1])
+    still_to_do: list[str] = []
     while time.monotonic() + FAULT_EVERY_S < until_s:
         await asyncio.sleep(FAULT_EVERY_S)
-        fault = str(rng.choice(FAULTS))
-        load.outcome.faults[fault] += 1
-        if fault == "lose_device":
-            await load.lose_device()
-            continue
+        still_to_do = still_to_do or rng.permutation(FAULTS).tolist()
         try:
-            if fault == "kill_coordinator":
-                os.kill((await load.coordinator.status.remote())["process_id"], signal.SIGKILL)
-                continue
-            pids = await asyncio.wait_for(load.coordinator.shard_process_ids.remote(), 2.0)
-        except (RayError, TimeoutError):  # coordinator or a shard is down from the fault before
-            load.outcome.faults["skipped"] += 1
+            await strike(load, still_to_do[-1], rng, stopped)
+        except (RayError, TimeoutError):
+            load.outcome.faults["tried again"] += 1
             continue
-        victim = int(rng.choice(pids))
-        stop = fault == "stop_shard"
-        os.kill(victim, signal.SIGSTOP if stop else signal.SIGKILL)
-        if stop:
-            stopped.append(victim)
+        load.outcome.faults[still_to_do.pop()] += 1
+
+
+async def strike(load: Load, fault: str, rng: np.random.Generator, stopped: list[int]) -> None:
+    """Do it. Raises `RayError` or `TimeoutError` when the coordinator or a shard does not answer."""
+    if fault == "lose_device":
+        await load.lose_device()
+        return
+    if fault == "kill_coordinator":
+        status = await asyncio.wait_for(load.coordinator.status.remote(), ANSWER_S)
+        os.kill(status["process_id"], signal.SIGKILL)
+        return
+    victim = int(rng.choice(await asyncio.wait_for(load.coordinator.shard_process_ids.remote(), ANSWER_S)))
+    stop = fault == "stop_shard"
+    os.kill(victim, signal.SIGSTOP if stop else signal.SIGKILL)
+    if stop:
+        stopped.append(victim)
 
 
 async def drive(load: Load, seconds: float, seed: int, stopped: list[int]) -> None:
