@@ -79,7 +79,7 @@ def admit_in_order(
     """
     free = forecast.slots - forecast.occupied_slots
     reserved_by, reserved_steps = before.reserved_by.copy(), before.reserved_steps.copy()
-    placed = kernels.planning.fill(
+    placed = kernels.admission.fill(
         forecast.plans(int(min(len(order), max(free.max(initial=0.0), 0.0)))),
         forecast.level,
         forecast.ratios,

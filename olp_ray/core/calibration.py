@@ -59,8 +59,7 @@ class Calibration:
     @property
     def log_error(self) -> float:
         """Standard deviation of ln(o / o^) within bins: how far lengths are off after calibration; 0 while unknown."""
-        self._renew()
-        return self._error
+        return self.ratios.log_error
 
     def add(self, prompt_tokens: float, predicted_tokens: float, output_tokens: float) -> None:
         """Learn one completion."""
@@ -71,11 +70,11 @@ class Calibration:
 
     def mean_length(self, predicted_tokens: np.ndarray, prompt_tokens: np.ndarray) -> np.ndarray:
         """ell for new requests, tokens, unrounded; arrays of one shape."""
-        return kernels.planning.mean_lengths(_floats(predicted_tokens), _floats(prompt_tokens), self.ratios)
+        return kernels.lengths.mean_lengths(_floats(predicted_tokens), _floats(prompt_tokens), self.ratios)
 
     def median_length(self, predicted_tokens: np.ndarray, prompt_tokens: np.ndarray) -> np.ndarray:
         """n for new requests, whole tokens >= 1; arrays of one shape."""
-        return kernels.planning.median_lengths(_floats(predicted_tokens), _floats(prompt_tokens), self.ratios)
+        return kernels.lengths.median_lengths(_floats(predicted_tokens), _floats(prompt_tokens), self.ratios)
 
     def remaining(
         self, decoded: np.ndarray, predicted_tokens: np.ndarray, prompt_tokens: np.ndarray, level: float
@@ -87,7 +86,7 @@ class Calibration:
         """
         given = np.broadcast_arrays(decoded, predicted_tokens, prompt_tokens)
         theta, said, prompt = (_floats(values).ravel() for values in given)
-        return kernels.planning.remaining_of_all(theta, said, prompt, level, self.ratios).reshape(np.shape(decoded))
+        return kernels.lengths.remaining_of_all(theta, said, prompt, level, self.ratios).reshape(np.shape(decoded))
 
     def snapshot(self) -> dict[str, Any]:
         self._renew()
@@ -116,11 +115,10 @@ class Calibration:
 
     def _set_identity(self) -> None:
         self._identity = True
-        self._error = 0.0
         self._built = np.empty((0, 3))
         nothing = np.empty(0)
         self._ratios = Ratios(
-            False, nothing, np.empty((1, 0)), np.zeros(2, dtype=np.int64), nothing, nothing, 1.0, *(nothing,) * 3
+            False, nothing, np.empty((1, 0)), np.zeros(2, dtype=np.int64), nothing, nothing, 1.0, *(nothing,) * 3, 0.0
         )
 
     def _rebuild(self, samples: np.ndarray) -> None:
@@ -129,7 +127,7 @@ class Calibration:
         prompt, predicted, output = samples.T
         ratio = output / predicted
         self._set_edges(prompt, predicted)
-        bins = kernels.planning.bins_of_all(_floats(predicted), _floats(prompt), self._bin_edges, self._prompt_edges)
+        bins = kernels.lengths.bins_of_all(_floats(predicted), _floats(prompt), self._bin_edges, self._prompt_edges)
         order = np.lexsort((ratio, bins))
         cuts = self._prompt_edges.shape[1] + 1
         counts = np.bincount(bins, minlength=len(self._prompt_edges) * cuts)
@@ -138,13 +136,13 @@ class Calibration:
         overall = float(np.median(ratio))
         medians = np.array([np.median(piece) if len(piece) else overall for piece in pieces])
         spread = [np.log(piece / np.median(piece)) for piece in pieces if len(piece)]
-        self._error = float(np.concatenate(spread).std())
         span = float(ratio.max()) + 1.0
         lookup = ratio[order] + span * np.repeat(np.arange(len(counts)), counts)
         self._ratios = Ratios(
             True,
             *(self._bin_edges, self._prompt_edges, starts, ratio[order], lookup, span, medians),
             *_prompt_ratios(prompt, predicted, output),
+            float(np.concatenate(spread).std()),
         )
 
     def _set_edges(self, prompt: np.ndarray, predicted: np.ndarray) -> None:

@@ -15,8 +15,6 @@ Notation
 
 from __future__ import annotations
 
-from functools import cached_property
-
 import numpy as np
 
 from olp_ray.core import kernels
@@ -25,7 +23,6 @@ from olp_ray.core.kernels.records import Plans, Ratios
 from olp_ray.core.ledger import Ledger
 
 OCCUPANCY_LEVELS = (0.1, 0.3, 0.5, 0.7, 0.9)  # midpoints of five equal shares of a resident's remaining length
-PREFILL_MARGIN_S = 1e-6  # so that a wake for room in the prefill queue finds it
 
 
 class Forecast:
@@ -38,40 +35,45 @@ class Forecast:
     def __init__(
         self, ledger: Ledger, calibration: Calibration, now_s: float, level: float, prefill_ahead_s: float
     ) -> None:
-        self._ledger, self._calibration, self._now_s = ledger, calibration, now_s
-        self.level = level
-        self.slots = np.where(ledger.draining, 0.0, ledger.slots)
-        self.occupied_slots = ledger.occupied_slots
-        self.backlog = ledger.prefill.backlog(now_s)
+        self._calibration, self.level = calibration, level
         self._prefill_rate = ledger.prefill.rate_tokens_per_s
-        self._backlog_limit = kernels.planning.backlog_limits(self._prefill_rate, prefill_ahead_s)
-        self._plans: Plans | None = None
+        self._plans = kernels.planning.begin(ledger.fleet, float(now_s), float(prefill_ahead_s), 0)
 
-    @cached_property
+    @property
+    def slots(self) -> np.ndarray:
+        """(G,) 0 on devices that take no new requests."""
+        return self._plans.slots
+
+    @property
+    def occupied_slots(self) -> np.ndarray:
+        """(G,) external load and admitted candidates included."""
+        return self._plans.occupied
+
+    @property
     def kv_now(self) -> np.ndarray:
         """KV tokens held per device, (G,), external load and admitted candidates included."""
-        return self._ledger.kv_now(self._now_s)
+        return self._plans.kv_now
 
     @property
     def takes_more(self) -> np.ndarray:
         """(G,) bool: a slot is free, and the prompts sent already keep prefill busy no longer than it looks ahead."""
-        return kernels.planning.take_more(self.slots, self.occupied_slots, self.backlog, self._backlog_limit)
+        plans = self._plans
+        return kernels.holding.take_more(plans.slots, plans.occupied, plans.backlog, plans.backlog_limit)
 
     def next_room_s(self, now_s: float) -> float:
         """When the first device with a free slot has worked off enough prompts to take more; inf if none waits so."""
-        wait_s = kernels.planning.next_room(
-            self.slots, self.occupied_slots, self.backlog, self._backlog_limit, self._prefill_rate
-        )
-        return now_s + wait_s + PREFILL_MARGIN_S
-
-    def limit_slots(self, slots: np.ndarray) -> None:
-        """Plan with at most so many slots on each device, (G,)."""
-        np.minimum(self.slots, slots, out=self.slots)
+        return kernels.planning.room_s(self._plans, self._prefill_rate, now_s)
 
     @property
     def utilisation(self) -> np.ndarray:
         """(G,) the fuller of the two resources, as a share; 1 for a device without capacity."""
-        return kernels.planning.utilisation_of_all(self.slots, self._ledger.kv_tokens, self.occupied_slots, self.kv_now)
+        plans = self._plans
+        return kernels.holding.utilisation_of_all(plans.slots, plans.kv_tokens, plans.occupied, plans.kv_now)
+
+    def lift_limits(self) -> None:
+        """Plan as if slots and prefill were without limit."""
+        self._plans.slots.fill(np.inf)
+        self._plans.backlog.fill(0.0)
 
     def fits(self, g: int, prompt_tokens: np.ndarray, length_tokens: np.ndarray) -> np.ndarray:
         """Whether each candidate could start on device g now and stay, bool (n,).
@@ -103,8 +105,6 @@ class Forecast:
 
     def plans(self, admissions: int) -> Plans:
         """The plan as arrays, with room for so many more on each device."""
-        if self._plans is None:
-            self._plans = self._begin()
         held = self._plans
         width = int(np.maximum(held.planned, held.residents).max(initial=0)) + admissions
         if width > held.ends.shape[1]:
@@ -115,31 +115,6 @@ class Forecast:
             self._plans = held._replace(ends=wider[0], held=wider[1], left=totals[0], peak=totals[1])
         return self._plans
 
-    def _begin(self) -> Plans:
-        """Nothing planned yet: most devices are full at most times, and are never asked for."""
-        ledger = self._ledger
-        nothing = np.empty((len(self.slots), 0))
-        return Plans(
-            self.slots,
-            ledger.kv_tokens,
-            ledger.external_slots,
-            ledger.external_kv_tokens,
-            ledger.padding,
-            self._backlog_limit,
-            ledger.count,
-            ledger.held_by,
-            ledger.step_s,
-            float(self._now_s),
-            self.occupied_slots,
-            self.kv_now,
-            self.backlog,
-            np.full(len(self.slots), -1),
-            nothing,
-            nothing,
-            np.empty((len(self.slots), 1)),
-            np.empty((len(self.slots), 1)),
-        )
-
 
 def expected_occupancy(
     ledger: Ledger, calibration: Calibration, now_s: float, bucket_s: float, buckets: int
@@ -149,9 +124,5 @@ def expected_occupancy(
     A resident's remaining length is stood for by five quantiles of equal weight, so the expectation is a histogram of
     ends: linear in residents plus buckets. External load is taken to stay.
     """
-    return kernels.planning.expected_occupancy(
-        *(ledger.held_by, ledger.count, ledger.padding, ledger.external_slots, ledger.external_kv_tokens),
-        *(now_s, ledger.step_s, bucket_s, buckets),
-        np.array((0.5,) if calibration.is_identity else OCCUPANCY_LEVELS),
-        calibration.ratios,
-    )
+    levels = np.array((0.5,) if calibration.is_identity else OCCUPANCY_LEVELS)
+    return kernels.holding.expected_occupancy(ledger.fleet, now_s, bucket_s, buckets, levels, calibration.ratios)

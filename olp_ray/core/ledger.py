@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from olp_ray.core import kernels
-from olp_ray.core.kernels.records import ASSIGNED_S, DECODED, KNOWN_S, PREDICTED, PROMPT, STARTED
+from olp_ray.core.kernels.records import ASSIGNED_S, DECODED, KNOWN_S, PREDICTED, PROMPT, STARTED, Fleet
 from olp_ray.core.prefill import PrefillTracker
 from olp_ray.core.types import AssignmentKey, Device, EngineObserved, IterationModel, Request, Stage
 from olp_ray.errors import EventError, SnapshotError
@@ -75,7 +75,6 @@ class Ledger:
         self.external_slots = np.zeros(0)
         self.external_kv_tokens = np.zeros(0)
         self.prefill = PrefillTracker()
-        self.mean_iteration = IterationModel()
         self._data = np.zeros((_FIELDS, 0, 8))
         self._keys: list[list[AssignmentKey]] = []
         self._requests: dict[AssignmentKey, Request] = {}
@@ -354,18 +353,33 @@ class Ledger:
         return self.count + self.external_slots
 
     @property
-    def held_by(self) -> np.ndarray:
-        """What is kept of every resident, (6, G, R or more), as kernels take it (`core.kernels.records`)."""
-        return self._data
+    def fleet(self) -> Fleet:
+        """Everything as kernels take it."""
+        return Fleet(
+            self.slots,
+            self.kv_tokens,
+            self.external_slots,
+            self.external_kv_tokens,
+            self.padding,
+            self.draining,
+            self.count,
+            self._data,
+            self.step_s,
+            self.idle_step_s,
+            self.per_sequence_s,
+            self.per_kv_token_s,
+            self.mean_added_s,
+            *self.prefill.state,
+        )
 
     def decoded_on(self, g: int, now_s: float) -> np.ndarray:
         """theta of the residents of device g, (count[g],): last known tokens, carried on at the device's step time for
         those that run."""
-        return kernels.planning.decoded_on(self._data, g, len(self._keys[g]), now_s, self.step_s.item(g))
+        return kernels.holding.decoded_on(self._data, g, len(self._keys[g]), now_s, self.step_s.item(g))
 
     def kv_now(self, now_s: float) -> np.ndarray:
         """KV tokens held per device, (G,), external load included."""
-        return kernels.planning.kv_held(self._data, self.count, self.external_kv_tokens, now_s, self.step_s)
+        return kernels.holding.kv_held(self._data, self.count, self.external_kv_tokens, now_s, self.step_s)
 
     # -- checks and snapshots -----------------------------------------------------------------------------------
 
@@ -440,7 +454,10 @@ class Ledger:
         self.per_kv_token_s = np.array([model.per_kv_token_s for model in models])
         names = ("per_sequence_s", "per_kv_token_s", "per_prompt_token_s")
         means = [sum(getattr(model, name) for model in models) / max(len(models), 1) for name in names]
-        self.mean_iteration = IterationModel(*means)
+        self.mean_added_s = np.array(means)
+        alone = [device.step_s - _added_s(device, device.slots - 1, device.kv_tokens / 2) for device in self.devices]
+        # with one short sequence, by the first estimate: what was learned since also stands for prompts in iterations
+        self.idle_step_s = np.maximum(np.array(alone), self._least_step_s)
 
     def _report_prefill(self, g: int, now_s: float) -> None:
         if not self.prefill.takes_time(g):
@@ -460,13 +477,6 @@ class Ledger:
         self._own_idle_s[g] = own + STEP_BLEND * (step_s - self._added_now_s(g) - own)
         self._changed.add(g)
         self._pool_due = True
-
-    @property
-    def idle_step_s(self) -> np.ndarray:
-        """Seconds per iteration of each device with one short sequence by its first estimate, (G,): what was learned
-        since also stands for prompts in the iterations."""
-        alone = [device.step_s - _added_s(device, device.slots - 1, device.kv_tokens / 2) for device in self.devices]
-        return np.maximum(np.array(alone), self._least_step_s)
 
     def _settle_steps(self) -> None:
         for g in self._changed:

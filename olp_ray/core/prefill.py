@@ -54,9 +54,14 @@ class PrefillTracker:
         self._tokens[g] = min(self._tokens[g], pending_tokens)
         self._assigned[g] -= tokens
 
+    @property
+    def state(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """R, and Q as of the last look and its time, (G,) each, as kernels take them."""
+        return self.rate_tokens_per_s, self._tokens, self._at_s
+
     def backlog(self, now_s: float) -> np.ndarray:
         """Q, (G,)."""
-        return kernels.planning.backlogs(self._tokens, self._at_s, self.rate_tokens_per_s, now_s)
+        return kernels.holding.backlogs(self._tokens, self._at_s, self.rate_tokens_per_s, now_s)
 
     def backlog_on(self, g: int, now_s: float) -> float:
         """Q of device g."""

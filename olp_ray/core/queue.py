@@ -11,10 +11,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from olp_ray.core.kernels.records import ARRIVAL_S, PREDICTED, PRIORITY, PROMPT, SLO_E2E_S, SLO_TTFT_S
 from olp_ray.core.types import Request, RequestKey
 from olp_ray.errors import EventError
 
-PROMPT, PREDICTED, ARRIVAL, PRIORITY, SLO_TTFT, SLO_E2E = range(6)
 _COLUMNS = 6
 
 
@@ -33,6 +33,7 @@ class WaitingQueue:
         self._order: list[tuple[float, str, str]] = []
         self._keys: dict[RequestKey, Request] = {}
         self._columns = np.empty((_COLUMNS, 64))
+        self._prioritised = 0
         self._written = 0  # entries whose numbers are in the columns; a later one may leave before they are asked for
         self._shown: np.ndarray | None = None  # what `_column` reads, while nobody comes or goes
 
@@ -61,21 +62,32 @@ class WaitingQueue:
 
     @property
     def arrival_s(self) -> np.ndarray:
-        return self._column(ARRIVAL)
+        return self._column(ARRIVAL_S)
 
     @property
     def priority(self) -> np.ndarray:
         return self._column(PRIORITY)
 
     @property
+    def has_priorities(self) -> bool:
+        """Whether any priority is not 0."""
+        return self._prioritised > 0
+
+    @property
     def slo_ttft_s(self) -> np.ndarray:
         """The request's own TTFT threshold; nan where the objective's holds."""
-        return self._column(SLO_TTFT)
+        return self._column(SLO_TTFT_S)
 
     @property
     def slo_e2e_s(self) -> np.ndarray:
         """The request's own E2E threshold; nan where the objective's holds."""
-        return self._column(SLO_E2E)
+        return self._column(SLO_E2E_S)
+
+    @property
+    def columns(self) -> np.ndarray:
+        """All of them, (6, len(queue) or more), as kernels take them."""
+        self._write()
+        return self._columns
 
     def add(self, request: Request, attempt: int) -> None:
         """Insert in order. Raises `EventError` when the key already waits."""
@@ -91,6 +103,7 @@ class WaitingQueue:
         self._entries.insert(at, Waiting(request, attempt))
         self._order.insert(at, order)
         self._keys[request.key] = request
+        self._prioritised += request.priority != 0
 
     def remove(self, request: Request) -> Waiting:
         """Take the request out. Raises `EventError` when it does not wait."""
@@ -102,6 +115,7 @@ class WaitingQueue:
             self._written -= 1
             self._columns[:, at : self._written] = self._columns[:, at + 1 : self._written + 1]
         del self._keys[request.key]
+        self._prioritised -= request.priority != 0
         del self._order[at]
         return self._entries.pop(at)
 

@@ -83,12 +83,3 @@ def start_value(
     )
     rows = np.array(arguments, dtype=np.float64).reshape(len(arguments), -1)
     return kernels.worth.start_values(weights_of(objective), rows).reshape(arguments[0].shape)
-
-
-def deadline_share(objective: Objective, window_s: float, horizon_s: float, mean_tokens: float) -> float:
-    """Share of the reward at stake over `horizon_s` that deadlines make, in [0, 1]."""
-    tail = objective.tail_e2e + objective.tail_ttft
-    rest = horizon_s * (objective.e2e + objective.ttft) + (
-        objective.qps + objective.throughput * mean_tokens
-    ) * horizon_s / (window_s + horizon_s)
-    return tail / (tail + rest)

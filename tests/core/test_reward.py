@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from olp_ray.core.kernels import worth
-from olp_ray.core.reward import Terms, deadline_share, start_value, thresholds, weights_of
+from olp_ray.core.reward import Terms, start_value, thresholds, weights_of
 from olp_ray.core.types import Objective
 
 W, TAU, TICK = 200.0, 10.0, 1.0
@@ -85,10 +85,13 @@ def test_own_thresholds_come_first(make_objective):
 
 
 def test_share_of_deadlines(make_objective):
-    assert deadline_share(make_objective(tail_e2e=1, tail_ttft=1), W, 50.0, 100.0) == 1
-    assert deadline_share(make_objective(e2e=1), W, 50.0, 100.0) == 0
+    def share(objective):
+        return worth.deadline_share(weights_of(objective), W, 50.0, 100.0)
+
+    assert share(make_objective(tail_e2e=1, tail_ttft=1)) == 1
+    assert share(make_objective(e2e=1)) == 0
     mixed = make_objective(throughput=0.1, e2e=0.01, qps=5, tail_ttft=3)
-    assert deadline_share(mixed, W, 50.0, 100.0) == pytest.approx(3 / (3 + 50 * 0.01 + (5 + 0.1 * 100) * 50 / 250))
+    assert share(mixed) == pytest.approx(3 / (3 + 50 * 0.01 + (5 + 0.1 * 100) * 50 / 250))
 
 
 def test_joint_deadlines_earn_only_where_both_can_be_met():

@@ -8,7 +8,7 @@ import pytest
 SCRIPT = """
 import numpy as np
 from olp_ray.config import FleetConfig, RouterConfig
-from olp_ray.core.kernels import planning, pricing, worth
+from olp_ray.core import kernels
 from olp_ray.core.prices import InlinePricer
 from olp_ray.core.priced_router import PricedRouter
 from olp_ray.core.router import Router
@@ -16,7 +16,7 @@ from olp_ray.core.types import Arrived, Finished, Request, Started
 from olp_ray.runtime.warm import warm_block, warm_router
 
 def loaded():
-    found = [getattr(module, name) for module in (planning, pricing, worth) for name in dir(module)]
+    found = [part for module in kernels.__all__ for part in vars(getattr(kernels, module)).values()]
     return {item.py_func.__qualname__: len(item.signatures) for item in found if getattr(item, "signatures", None)}
 
 config = RouterConfig().with_policy("POLICY")

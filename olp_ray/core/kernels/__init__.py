@@ -1,8 +1,9 @@
 """Inner loops of the core over plain arrays, compiled by numba: each is the one implementation of its rule.
 
 Numbers only: no requests, no devices, no state that outlives a call. Arguments are C-contiguous writable arrays of
-float64, int64 and bool, one type per argument, so that each kernel is compiled once. Kernels that call each other live
-in one file, because the compiled code on disk is renewed when its own file changes, not when another does.
+float64, int64 and bool, one type per argument, so that each kernel is compiled once. Files are in the order in which
+they call each other: ordering, lengths, holding, planning, admission, rejection; worth, pricing, appraisal; decision,
+which is all of one decision of `online_lp`.
 
 A submodule, and numba with it, is imported when first used: `kernels.planning.fits(...)`.
 """
@@ -13,9 +14,31 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from olp_ray.core.kernels import planning, pricing, worth
+    from olp_ray.core.kernels import (
+        admission,
+        appraisal,
+        decision,
+        holding,
+        lengths,
+        ordering,
+        planning,
+        pricing,
+        rejection,
+        worth,
+    )
 
-__all__ = ["planning", "pricing", "worth"]
+__all__ = [
+    "admission",
+    "appraisal",
+    "decision",
+    "holding",
+    "lengths",
+    "ordering",
+    "planning",
+    "pricing",
+    "rejection",
+    "worth",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import functools
+import hashlib
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 from typing import TypeVar, cast
 
 import numba
@@ -27,4 +30,24 @@ def kernel(function: Function) -> Function:
             stacklevel=2,
         )
         compiled = numba.njit(error_model="numpy")(function)
+    else:
+        _renew_with_neighbours(compiled)
     return cast(Function, compiled)
+
+
+def _renew_with_neighbours(compiled: object) -> None:
+    """Let any change in the directory renew the code on disk: it holds that of the kernels that this one calls, and
+    numba by itself looks at the kernel's own file only."""
+    if numba.config.DISABLE_JIT:
+        return
+    directory = Path(compiled.py_func.__code__.co_filename).parent  # type: ignore[attr-defined]
+    compiled._cache._cache_file._source_stamp = _digest(directory)  # type: ignore[attr-defined]
+
+
+@functools.cache
+def _digest(directory: Path) -> str:
+    """Of every source file there."""
+    found = hashlib.sha256()
+    for path in sorted(directory.glob("*.py")):
+        found.update(path.name.encode() + path.read_bytes())
+    return found.hexdigest()

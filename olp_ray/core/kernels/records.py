@@ -15,6 +15,9 @@ import numpy as np
 
 SLOT_PRICE, KV_PRICE, SLOT_INTEGRAL, KV_INTEGRAL, TIMED_KV_INTEGRAL = range(5)  # rows of a price table
 PROMPT, PREDICTED, DECODED, KNOWN_S, ASSIGNED_S, STARTED = range(6)  # rows of what a ledger keeps of its residents
+_, _, ARRIVAL_S, PRIORITY, SLO_TTFT_S, SLO_E2E_S = range(6)  # rows of the waiting queue, after the same first two
+KEPT, HOPELESS, OVERDUE, PRICED_OUT = range(4)  # whether a waiting request is turned away, and why
+NEVER, AT_BOUND, AT_DEADLINE = range(3)  # what is turned away at all: the setting `rejects`
 DELAY_BUCKETS = np.array([0.0, 1.0, 2.0, 4.0])
 PRICE_CAP = 5.0  # no price exceeds PRICE_CAP * pi0 / capacity
 
@@ -49,6 +52,68 @@ class Starts(NamedTuple):
     mean_life_s: np.ndarray  # (J,) over devices
 
 
+class Appraised(NamedTuple):
+    """What every waiting request is worth and costs now; key is A / (min c + eps0 e), nan while there are no prices."""
+
+    waited_s: np.ndarray  # (J,)
+    output_tokens: np.ndarray  # (J,) calibrated mean
+    weight: np.ndarray  # (J,) multiplier of the reward
+    e2e_threshold_s: np.ndarray  # (J,)
+    ttft_threshold_s: np.ndarray  # (J,)
+    length_tokens: np.ndarray  # (J,) calibrated median, for feasibility
+    prompt_tokens: np.ndarray  # (J,)
+    first_token_s: np.ndarray  # (G, J) F
+    life_s: np.ndarray  # (G, J) L
+    mean_life_s: np.ndarray  # (J,) over devices
+    value: np.ndarray  # (G, J) V
+    cost: np.ndarray  # (G, J) c
+    volume: np.ndarray  # (J,) what a life takes of a mean device, by scarcity
+    lost: np.ndarray  # (J,) A on the device where it is largest
+    key: np.ndarray  # (J,)
+
+
+class Market(NamedTuple):
+    """Prices in force."""
+
+    tables: np.ndarray  # (G, 5, N + 1)
+    base_price: float  # pi0
+    scarcity: np.ndarray  # (3,) weighs a life's shares of slots, KV tokens and iteration time into one volume
+
+
+class Limits(NamedTuple):
+    """When a waiting request is turned away."""
+
+    rejects: int  # NEVER, AT_BOUND or AT_DEADLINE
+    overdue_s: float  # after its arrival: the starvation bound, and what grace there is
+    guard: float  # devices at this utilisation are busy
+    e2e_threshold_s: float  # of the objective, for requests that have none
+    ttft_threshold_s: float
+
+
+class Rules(NamedTuple):
+    """Constants of a decision, by their names in `OnlineLPSettings`."""
+
+    weights: Weights
+    limits: Limits
+    bucket_s: float
+    reward_window_s: float
+    end_s: float
+    urgency_s: float
+    regular_price: float
+    level_ratio: float
+    guard: float
+    gate_scale: float
+    gate_horizon_s: float
+    gate_off: float
+    max_wait_s: float
+    max_wait_length_factor: float
+    max_wait_exempt_share: float
+    remaining_quantile: float
+    prefill_ahead_s: float
+    load_weight: float
+    reservation: bool
+
+
 class Ratios(NamedTuple):
     """Ratios of true to predicted length as `core.calibration` keeps them: bins of predicted, then of prompt length."""
 
@@ -62,6 +127,28 @@ class Ratios(NamedTuple):
     medians: np.ndarray  # of each bin
     ratio_edges: np.ndarray  # parts by prompt length
     prompt_ratios: np.ndarray  # mean true over mean predicted length of each part
+    log_error: float  # standard deviation of ln(true / predicted) within bins: how far lengths are off after all
+
+
+class Fleet(NamedTuple):
+    """Devices and their residents as the ledger knows them."""
+
+    slots: np.ndarray  # (G,)
+    kv_tokens: np.ndarray  # (G,)
+    external_slots: np.ndarray  # (G,)
+    external_kv_tokens: np.ndarray  # (G,)
+    padding: np.ndarray  # (G,) KV tokens that block rounding may add to a request
+    draining: np.ndarray  # bool (G,)
+    residents: np.ndarray  # int64 (G,)
+    held_by: np.ndarray  # (6, G, R) what the ledger keeps of residents
+    step_s: np.ndarray  # (G,) tau
+    idle_step_s: np.ndarray  # (G,) with one short sequence
+    per_sequence_s: np.ndarray  # (G,)
+    per_kv_token_s: np.ndarray  # (G,)
+    mean_added_s: np.ndarray  # (3,) per sequence, KV token and prompt token of a mean device
+    prefill_tokens_per_s: np.ndarray  # (G,) inf: prefill takes no time
+    backlog_tokens: np.ndarray  # (G,) prompt tokens not prefilled yet at backlog_at_s
+    backlog_at_s: np.ndarray  # (G,)
 
 
 class Plans(NamedTuple):

@@ -130,15 +130,14 @@ def starts(
 def resource_shares(
     slots: np.ndarray,
     kv_tokens: np.ndarray,
-    per_sequence_s: float,
-    per_kv_token_s: float,
-    per_prompt_token_s: float,
+    mean_added_s: np.ndarray,
     prompt_tokens: np.ndarray,
     output_tokens: np.ndarray,
     life_s: np.ndarray,
 ) -> np.ndarray:
     """What lives take of a mean device, (3, n): slot seconds per slot, KV-token seconds per KV token, and seconds of
-    iteration time added."""
+    iteration time added, as `Fleet.mean_added_s` says."""
+    per_sequence_s, per_kv_token_s, per_prompt_token_s = mean_added_s[0], mean_added_s[1], mean_added_s[2]
     mean_slots, mean_kv_tokens = max(slots.mean(), 1.0), max(kv_tokens.mean(), 1.0)
     found = np.empty((3, len(life_s)))
     for i in range(len(life_s)):
@@ -149,6 +148,16 @@ def resource_shares(
             per_sequence_s + per_kv_token_s * held
         )
     return found
+
+
+@kernel
+def deadline_share(weights: Weights, window_s: float, horizon_s: float, mean_tokens: float) -> float:
+    """Share of the reward at stake over `horizon_s` that deadlines make, in [0, 1]."""
+    tail = weights.tail_e2e + weights.tail_ttft
+    rest = horizon_s * (weights.e2e + weights.ttft) + (weights.qps + weights.throughput * mean_tokens) * horizon_s / (
+        window_s + horizon_s
+    )
+    return tail / (tail + rest)
 
 
 @kernel

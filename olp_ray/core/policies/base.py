@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from olp_ray.core import kernels
 from olp_ray.core.calibration import Calibration
 from olp_ray.core.ledger import Ledger
 from olp_ray.core.prefix_index import PrefixIndex
@@ -59,9 +60,8 @@ class View:
 
     @property
     def tick_s(self) -> float:
-        """Resolution of the clock: one mean iteration; 1 s (the paper's period) without devices."""
-        step_s = self.ledger.step_s
-        return float(step_s.sum()) / len(step_s) if len(step_s) else 1.0
+        """Resolution of the clock."""
+        return kernels.holding.mean_step_s(self.ledger.step_s)
 
     def cached_tokens(self) -> np.ndarray:
         """Prompt tokens probably cached, (J, G); (J, 1) zeros while nothing is known of any prefix."""
@@ -75,10 +75,11 @@ class View:
         return self.ledger.open_devices
 
     def may_run(self) -> np.ndarray:
-        """(G, J) bool: the device takes new requests, and the request's model and stage are allowed there."""
+        """Whether the device takes new requests, and the request's model and stage are allowed there: bool (G, J), or
+        (G, 1) where every device runs everything."""
         open_devices = ~self.ledger.draining
         if self.ledger.runs_everything:
-            return open_devices[:, None].repeat(len(self.waiting), axis=1)
+            return open_devices[:, None]
         devices = self.ledger.devices
         allowed = [[device.can_run(entry.request) for entry in self.waiting] for device in devices]
         return np.array(allowed, dtype=bool).reshape(len(devices), -1) & open_devices[:, None]
@@ -89,17 +90,15 @@ class View:
         Where no device that may run the request could hold it, the largest of those should try: a prediction can be
         wrong, and the forecast cuts it to what fits there, so that it can not block a request forever.
         """
-        room = (self.ledger.kv_tokens - self.ledger.padding)[:, None]
-        exceeds = prompt_tokens + length_tokens > room
-        if not exceeds.any():
-            return exceeds
-        allowed = self.may_run()
-        held_elsewhere = (allowed & ~exceeds).any(axis=0)
-        return exceeds & (held_elsewhere | (room < np.where(allowed, room, -np.inf).max(axis=0)))
+        return kernels.planning.too_small(*self._room(), np.array(prompt_tokens), np.array(length_tokens))
 
     def may_hold(self, prompt_tokens: np.ndarray, length_tokens: np.ndarray) -> np.ndarray:
         """(G, J) bool: `may_run`, and the device is not too small for the request."""
-        return self.may_run() & ~self.too_small(prompt_tokens, length_tokens)
+        return kernels.planning.may_hold(*self._room(), np.array(prompt_tokens), np.array(length_tokens))
+
+    def _room(self) -> tuple[np.ndarray, np.ndarray]:
+        """`may_run`, and the KV tokens that each device has for one request when empty, (G,)."""
+        return self.may_run(), self.ledger.kv_tokens - self.ledger.padding
 
 
 @dataclass(frozen=True, slots=True)

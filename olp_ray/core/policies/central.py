@@ -41,7 +41,7 @@ class CentralQueue:
         forecast = Forecast(view.ledger, view.calibration, now_s, *self._plan)
         refused = self._rejection.look(view, forecast, self.objective, now_s)
         started = self._start(view, forecast, ~refused.any_reason, now_s)
-        rejected = self._rejection.reject_all(view, refused, self.objective)
+        rejected = self._rejection.reject_all(view, refused.codes, self.objective)
         return PolicyStep((*rejected, *started.decisions), next_wake_s=min(started.next_wake_s, refused.next_s))
 
     def _start(self, view: View, forecast: Forecast, alive: np.ndarray, now_s: float) -> PolicyStep:

@@ -93,7 +93,7 @@ class OnlineLPPaper:
         if self._settings.recording == "admitted":
             devices = len(view.ledger.devices)
             self._prices.record(columns[[i * devices + g for i, g in placed]])
-        rejected = self._rejection.reject_all(view, refused, self._objective)
+        rejected = list(self._rejection.reject_all(view, refused.codes, self._objective))
         started = [view.assign(i, g) for i, g in placed]
         left = len(rejected) + len(started) < len(view.waiting)
         wake_s = min((slot + 1) * self._settings.slot_s, refused.next_s) if left else math.inf

@@ -170,8 +170,7 @@ def _kv_stops(
     """(KV tokens are short now, only at a later peak), both (G, J), if slots and prefill were without limit."""
     ledger = view.ledger
     free = Forecast(ledger, view.calibration, now_s, level, prefill_ahead_s)
-    free.slots = np.full(len(ledger.devices), np.inf)
-    free.backlog = np.zeros(len(ledger.devices))
+    free.lift_limits()
     fits = np.stack([free.fits(g, prompt, length) for g in range(len(ledger.devices))])
     padding = np.array([device.block_tokens - 1 for device in ledger.devices])
     needed = (free.kv_now + 1 + ledger.count + padding)[:, None] + prompt  # the engine's own check: s + 1 + b more

@@ -16,31 +16,47 @@ Notation
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
+from olp_ray.core import kernels
 from olp_ray.core.forecast import Forecast
+from olp_ray.core.kernels.records import (
+    AT_BOUND,
+    AT_DEADLINE,
+    HOPELESS,
+    KEPT,
+    NEVER,
+    OVERDUE,
+    PRICED_OUT,
+    Limits,
+)
 from olp_ray.core.policies.base import View
 from olp_ray.core.policies.settings import PolicySettings
-from olp_ray.core.reward import thresholds
+from olp_ray.core.reward import thresholds, weights_of
 from olp_ray.core.types import Objective, Reject, RejectReason
 
-SLOW = 0.5  # a device that iterates at less than this share of its idle speed is busy
+_REJECTS = {"never": NEVER, "max_wait": AT_BOUND, "deadline": AT_DEADLINE}
+_REASONS = {
+    HOPELESS: RejectReason.DEADLINE_PASSED,
+    OVERDUE: RejectReason.MAX_WAIT,
+    PRICED_OUT: RejectReason.PRICE,
+}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Refused:
     """Which waiting requests are turned away now, and when the next may be; a reason each, the first that holds."""
 
-    hopeless: np.ndarray  # (J,) bool
-    overdue: np.ndarray  # (J,) bool, not hopeless
+    codes: np.ndarray  # int64 (J,): KEPT, HOPELESS or OVERDUE
     next_s: float  # inf: never, unless something happens
 
     @property
     def any_reason(self) -> np.ndarray:
         """(J,) bool."""
-        return self.hopeless | self.overdue
+        return self.codes != KEPT
 
 
 class RejectionRule:
@@ -52,39 +68,35 @@ class RejectionRule:
         self._grace = grace
         self._guard = settings.online_lp.guard
 
-    def look(self, view: View, forecast: Forecast, objective: Objective, now_s: float) -> Refused:
-        """Apply the rules to the queue. Bounds count as passed when they are reached."""
-        waiting = len(view.waiting)
-        nothing = np.zeros(waiting, dtype=bool)
-        if self.rejects == "never" or not waiting:
-            return Refused(nothing, nothing, float("inf"))
+    def limits(self, objective: Objective) -> Limits:
+        """The rule as kernels take it."""
         grace_s = objective.e2e_threshold_s if self._grace else 0.0
-        overdue_s = view.waiting.arrival_s + (self.max_wait_s + grace_s)
-        late = passed(overdue_s, now_s)
-        overdue = np.arange(waiting) < late
-        next_s = float(overdue_s[late]) if late < waiting else float("inf")
-        if self.rejects == "max_wait":
-            return Refused(nothing, overdue, next_s)
-        ttft_s, e2e_s = last_starts_s(view, objective)
-        last_s = np.minimum(ttft_s, e2e_s) if objective.joint_deadlines else _later_of_finite(ttft_s, e2e_s)
-        hopeless = last_s <= now_s
-        next_s = min(next_s, float(last_s[~hopeless].min(initial=np.inf)))
-        too_long = hopeless & (ttft_s > now_s)
-        if too_long.any() and not self._is_busy(view, forecast):
-            hopeless &= ~too_long
-            next_s = min(next_s, float(ttft_s[too_long].min()))
-        return Refused(hopeless, overdue & ~hopeless, next_s)
+        return Limits(
+            _REJECTS[self.rejects],
+            float(self.max_wait_s + grace_s),
+            float(self._guard),
+            float(objective.e2e_threshold_s),
+            float(objective.ttft_threshold_s),
+        )
 
-    def reject_all(self, view: View, refused: Refused, objective: Objective) -> list[Reject]:
-        """A rejection for each request that was refused."""
-        return [
-            *self.reject_each(view, refused.hopeless, RejectReason.DEADLINE_PASSED, objective),
-            *self.reject_each(view, refused.overdue, RejectReason.MAX_WAIT, objective),
-        ]
+    def look(self, view: View, forecast: Forecast, objective: Objective, now_s: float) -> Refused:
+        """Apply the rule to the queue. Bounds count as passed when they are reached."""
+        queue = view.waiting
+        return Refused(
+            *kernels.rejection.refuse(
+                self.limits(objective),
+                weights_of(objective),
+                view.ledger.fleet,
+                forecast.plans(0),
+                *(queue.columns, len(queue), view.calibration.ratios, float(now_s)),
+            )
+        )
 
-    def reject_each(self, view: View, mask: np.ndarray, reason: RejectReason, objective: Objective) -> list[Reject]:
-        """Turn away the requests of the mask (J,) for one reason, in queue order."""
-        return [self._reject(view, int(i), reason, objective) for i in np.flatnonzero(mask)]
+    def reject_all(self, view: View, codes: np.ndarray, objective: Objective) -> Iterator[Reject]:
+        """A rejection for each request whose code says so: by reason, then in queue order."""
+        for code, reason in _REASONS.items():
+            for index in np.flatnonzero(codes == code).tolist():
+                yield self._reject(view, index, reason, objective)
 
     def _reject(self, view: View, index: int, reason: RejectReason, objective: Objective) -> Reject:
         """Turn away the waiting request at this place in the queue; it may come back an E2E threshold later."""
@@ -94,32 +106,3 @@ class RejectionRule:
         if reason is RejectReason.DEADLINE_PASSED:
             limit = f"ttft_threshold_s={float(ttft_s):g}, e2e_threshold_s={float(e2e_s):g}"
         return Reject(queue[index].request, reason, limit=limit, knob="rejects", retry_after_s=float(e2e_s))
-
-    def _is_busy(self, view: View, forecast: Forecast) -> bool:
-        """Whether every device takes no more now, or is at the guard: by what it holds, or by how much slower than when
-        idle it iterates."""
-        held = forecast.utilisation >= self._guard
-        slow = view.ledger.idle_step_s <= SLOW * view.ledger.step_s
-        return bool((held | slow | ~forecast.takes_more).all())
-
-
-def passed(times_s: np.ndarray, now_s: float) -> int:
-    """How many of these times, in order, have been reached."""
-    return int(np.searchsorted(times_s, now_s, side="right"))
-
-
-def last_starts_s(view: View, objective: Objective) -> tuple[np.ndarray, np.ndarray]:
-    """Until when each waiting request can meet its TTFT and its E2E threshold, (J,) each; inf: unweighted."""
-    queue = view.waiting
-    e2e_s, ttft_s = thresholds(objective, queue.slo_e2e_s, queue.slo_ttft_s)
-    never = np.full(len(queue), np.inf)
-    by_ttft = queue.arrival_s + ttft_s if objective.tail_ttft > 0 else never
-    if objective.tail_e2e <= 0:
-        return by_ttft, never
-    length = view.calibration.mean_length(queue.predicted_output_tokens, queue.prompt_tokens)
-    fastest_s = float(view.ledger.step_s.min()) if view.ledger.devices else 0.0
-    return by_ttft, queue.arrival_s + e2e_s - length * fastest_s
-
-
-def _later_of_finite(one: np.ndarray, other: np.ndarray) -> np.ndarray:
-    return np.where(np.isinf(one), other, np.where(np.isinf(other), one, np.maximum(one, other)))

@@ -1,5 +1,6 @@
 """Kernels are compiled once per machine, and work where nothing can be kept on disk."""
 
+import os
 import subprocess
 import sys
 
@@ -13,7 +14,7 @@ RUN = """
 import sys
 from olp_ray.config import FleetConfig, RouterConfig
 from olp_ray.config.build import build_priced_router
-from olp_ray.core.kernels import planning, pricing, worth
+from olp_ray.core import kernels
 from olp_ray.sim import simulate
 from olp_ray.workload import make_requests, parse_predictor
 from olp_ray.workload.generators import generate
@@ -23,8 +24,8 @@ for fleet, mode in (("2xB24M40000", "period"), ("2xa100-7b", "timed")):
     for policy in ("online_lp", "sjf_reservation", "online_lp_paper"):
         router = build_priced_router(RouterConfig(policy=policy), FleetConfig.parse(fleet), mode, 0)
         simulate(requests, FleetConfig.parse(fleet), mode, router, update_s=8.0)
-for module in (planning, pricing, worth):
-    for name, found in vars(module).items():
+for module in kernels.__all__:
+    for name, found in vars(getattr(kernels, module)).items():
         print(name, len(found.signatures)) if hasattr(found, "signatures") else None
 """
 
@@ -35,7 +36,7 @@ compiled_only = pytest.mark.skipif(numba.config.DISABLE_JIT, reason="kernels run
 def test_each_kernel_has_one_type_per_argument():
     done = subprocess.run([sys.executable, "-c", RUN], capture_output=True, text=True, check=True)
     counts = dict(line.split() for line in done.stdout.splitlines())
-    assert {"fill", "costs_from_now", "best_bids", "starts"} <= set(counts)
+    assert {"decide", "fill", "costs_from_now", "best_bids", "starts"} <= set(counts)
     assert {name: int(count) for name, count in counts.items() if int(count) > 1} == {}
 
 
@@ -58,3 +59,33 @@ def test_division_by_zero_is_as_on_arrays():
         return x / y
 
     assert share(1.0, 0.0) == float("inf")
+
+
+CALLER = """
+from olp_ray.core.kernels.compiler import kernel
+from {name}_callee import part
+
+@kernel
+def whole(x):
+    return part(x) + 1.0
+"""
+CALLEE = """
+from olp_ray.core.kernels.compiler import kernel
+
+@kernel
+def part(x):
+    return {factor} * x
+"""
+
+
+@compiled_only
+def test_code_on_disk_is_renewed_when_a_kernel_of_another_file_changes(tmp_path):
+    (tmp_path / "a.py").write_text(CALLER.format(name="a"))
+    found = []
+    for factor in (2.0, 3.0):
+        (tmp_path / "a_callee.py").write_text(CALLEE.format(factor=factor))
+        run = "import a; print(a.whole(5.0))"
+        path = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
+        done = subprocess.run([sys.executable, "-c", run], capture_output=True, text=True, check=True, env=path)
+        found.append(float(done.stdout))
+    assert found == [11.0, 16.0]

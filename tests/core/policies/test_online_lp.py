@@ -8,6 +8,7 @@ import pytest
 
 from olp_ray.config import FleetConfig, RouterConfig
 from olp_ray.config.build import build_priced_router
+from olp_ray.core import kernels
 from olp_ray.core.explanation import StartRule, WaitReason
 from olp_ray.core.forecast import Forecast
 from olp_ray.core.kernels.records import SLOT_PRICE
@@ -229,7 +230,10 @@ def test_a_request_goes_first_at_its_own_wake_whatever_sums_round_to(make_settin
     router.handle(60.7, [Arrived(Request("late", 60.7, 5, 5.0))])
     view = router._view()
     found = router.policy.appraise(view, 60.7 + 2.3)
-    assert router.policy._goes_first(view, found, 60.7 + 2.3).tolist() == [True, True]
+    about = router.policy._rules, router.policy._market, router.ledger.fleet
+    none_past = np.empty((2, 0))
+    first = kernels.decision.goes_first(*about, view.waiting.arrival_s.copy(), found, none_past, 60.7 + 2.3)
+    assert first.tolist() == [True, True]
 
 
 @pytest.mark.parametrize(("length", "rejected"), [(10, False), (11, True)])
