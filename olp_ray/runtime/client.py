@@ -61,6 +61,8 @@ class IngressLine:
         self._in_flight = in_flight
         self._submissions: list[Submission] = []
         self._filled = asyncio.Event()
+        self._process_id: int | None = None  # of the coordinator that was told last what is in flight
+        self._reading: asyncio.Task[None] | None = None
 
     def submit(self, submission: Submission) -> None:
         self._submissions.append(submission)
@@ -77,16 +79,24 @@ class IngressLine:
             await self._filled.wait()
             self._filled.clear()
             batch, self._submissions = self._submissions, []
-            await deliver(self._coordinator.submit.remote, self._ingress_id, batch)
+            process_id = await deliver(self._coordinator.submit.remote, self._ingress_id, batch)
+            if self._reading is not None and process_id != self._process_id:
+                self._reading.cancel()  # a broken stream is told later than calls come through again
 
     async def _listen(self) -> None:
-        answers = self._coordinator.answers.options(num_returns="streaming")
+        answers = self._coordinator.answers.options(num_returns="streaming", max_task_retries=0)
         while True:
-            process_id = await deliver(self._say_hello)
+            self._process_id = await deliver(self._say_hello)
+            stream = partial(answers.remote, self._ingress_id, self._process_id)
+            reading = self._reading = asyncio.ensure_future(read_streams(stream, self._on_answer))
             try:
-                await read_streams(partial(answers.remote, self._ingress_id, process_id), self._on_answer)
+                await asyncio.wait({reading})
+                if not reading.cancelled():
+                    reading.result()
             except RayActorError as error:  # `deliver` tells whether it comes back
                 _log.warning("ingress %s lost the coordinator: %s", self._ingress_id, type(error).__name__)
+            finally:
+                reading.cancel()
 
     def _say_hello(self) -> Any:
         return self._coordinator.hello.remote(self._ingress_id, self._in_flight())

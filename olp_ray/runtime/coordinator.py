@@ -40,6 +40,7 @@ _log = logging.getLogger(__name__)
 _KEEPER_TIMEOUT_S = 30.0
 _KEEPER_RETRY_S = 0.1
 _EXPORT_S = 5.0
+_SHARDS_POLL_S = 0.05
 _SWITCH_S = 0.0005  # each call passes through three threads of this process; by default each may wait 5 ms for the next
 _GRACE_S = 10.0  # an ingress that does not report to a restarted coordinator within this has left
 
@@ -74,13 +75,14 @@ class Coordinator:
         seed: int,
         keeper_name: str,
     ) -> None:
+        began_s = time.monotonic()
         self._runtime = runtime
         self._shards = (shards, shards_reason)
         self._keeper = find_actor(keeper_name)  # a handle among the arguments would make restarts fail
         state = _last_snapshot(self._keeper)
         self._restarts = 0 if state is None else state["restarts"] + 1
         self._clock = LiveClock(None if state is None else state["epoch_s"])
-        self._started_s = self._clock()
+        self._started_s = self._clock() - (time.monotonic() - began_s)
         self._pricer: Pricer = self._start_shards(shards, again=state is not None) if shards else InlinePricer()
         warm_router(devices, router)
         core = Router(devices, router.policy, router.settings("timed"), router.limits(), seed)
@@ -92,12 +94,12 @@ class Coordinator:
             _log.warning("coordinator restarted from a snapshot; waiting for ingresses to report")
         self._tasks: list[asyncio.Task[None]] = []
         sys.setswitchinterval(_SWITCH_S)
-        gc.collect()
         gc.freeze()  # what was imported is not looked through again: a full collection takes 45 ms with it
 
-    async def submit(self, ingress_id: str, submissions: Sequence[Submission]) -> None:
-        """Many requests in one call; answers come over `answers`."""
+    async def submit(self, ingress_id: str, submissions: Sequence[Submission]) -> int:
+        """Many requests in one call; answers come over `answers`. Returns this process's id, like `hello`."""
         self._running().submit(ingress_id, submissions)
+        return os.getpid()
 
     async def report(self, events: Sequence[Event]) -> None:
         """Started, Progressed, Finished, Preempted, Cancelled, ReplicaRefused and device events, many in one call."""
@@ -161,10 +163,14 @@ class Coordinator:
         """Process ids of the price shards, in order."""
         if not isinstance(self._pricer, RayPricer):
             return []
+        while not self._pricer.shard_handles:  # after a restart they start with the first price update
+            await asyncio.sleep(_SHARDS_POLL_S)
         return list(await asyncio.gather(*(shard.process_id.remote() for shard in self._pricer.shard_handles)))
 
     def _start_shards(self, shards: int, again: bool) -> RayPricer:
-        """Up when it returns, except after a restart: then requests wait already, and are routed at the old prices."""
+        """Up when it returns, except after a restart: requests wait already and are routed at the old prices, and the
+        shards start with the first price update, when that goes on.
+        """
         runtime = self._runtime
         pool = ShardPool(shards, runtime, owner=shards_owner(runtime.coordinator_name), again=again, spare=True)
         pricer = RayPricer(pool, self._clock, runtime.max_missed_updates)

@@ -33,10 +33,12 @@ from olp_ray.runtime.messages import InFlight, Refused, Report, Submission
 from olp_ray.runtime.metrics import MetricSet
 from olp_ray.runtime.orphans import Orphans
 from olp_ray.runtime.outbox import Outbox
+from olp_ray.runtime.reunion import Reunion
 
 _log = logging.getLogger(__name__)
 _HEARTBEAT_S = 1.0  # the loop also turns this often when nothing happens, so that a stall can be told from silence
 _BACKOFF_S = 0.1  # after a tick that failed
+_HOLD_S = 0.5  # an ingress that is there has said hello within this
 
 
 class LiveRouter:
@@ -50,7 +52,7 @@ class LiveRouter:
         self._coming: set[RequestKey] = set()  # arrivals in the inbox
         self._owners: dict[RequestKey, str] = {}
         self._orphans = Orphans()
-        self._unheard: dict[str, float] = {}  # ingresses of a snapshot that did not report yet, and until when they may
+        self._reunion = Reunion()
         self._awake = asyncio.Event()
         self._turned_s = time.monotonic()
         self._closed = False
@@ -89,7 +91,8 @@ class LiveRouter:
             if known.incarnation >= device.incarnation:
                 return
             self._inbox.append(DeviceLost(device.id, known.incarnation))
-        self._inbox.append(DeviceJoined(device))
+        if DeviceJoined(device) not in self._inbox:
+            self._inbox.append(DeviceJoined(device))
         self.tick()
         self._awake.set()
 
@@ -102,23 +105,13 @@ class LiveRouter:
         """Make what we know of this ingress's requests agree with what it has.
 
         Assignments made after the last snapshot are carried as external load until they are over; decisions that got
-        lost are sent again; what the ingress has no longer is cancelled.
+        lost are sent again; what the ingress has no longer is cancelled. After a restart this waits until all
+        ingresses have reported, for a little while.
         """
-        for lost in report.lost:
-            self._device_gone(lost)
-        for device in report.devices:
-            self.device_up(device)
-        self.tick()
-        self.outbox.take(ingress_id)  # what was not read counts as lost
-        held = [(self._priced.router.where(waiting.request.key), waiting.request) for waiting in report.waiting]
-        for key, request in held:
-            if key is not None and self._owners.get(request.key) == ingress_id:
-                self.outbox.put(ingress_id, Assign(key, request))
-        self._unheard.pop(ingress_id, None)
-        self._let_go(ingress_id, report)
-        events = [event for flight in report.in_flight for event in self._take_back(ingress_id, flight)]
-        self._handle(self._clock(), events)
-        self.submit(ingress_id, report.waiting)
+        self._reunion.heard(ingress_id, report)
+        if self._reunion.held_until_s(self._clock()) is None:
+            self._agree()
+        self._awake.set()
 
     # -- the loop ------------------------------------------------------------------------------------------------
 
@@ -138,7 +131,11 @@ class LiveRouter:
         """Hand the inbox to the router and its decisions to their owners; when it wants to be called again."""
         began = time.perf_counter()
         now_s = self._clock()
-        self._give_up_unheard(now_s)
+        if (held_until_s := self._reunion.held_until_s(now_s)) is not None:
+            return held_until_s
+        self._agree()
+        for ingress_id in self._reunion.given_up(now_s):
+            self._let_go(ingress_id, Report())
         events, self._inbox = self._inbox, []
         self._coming.clear()
         next_wake_s = self._handle(now_s, events)
@@ -179,14 +176,18 @@ class LiveRouter:
         }
 
     def restore(self, state: Mapping[str, Any], grace_s: float) -> None:
-        """Take a `snapshot` back. Requests of an ingress that does not say hello within grace_s are cancelled."""
+        """Take a `snapshot` back.
+
+        Nothing is decided before its ingresses have said hello, or half a second has passed: the room that they have
+        filled since is not known yet. Requests of one that has not said hello within grace_s are cancelled.
+        """
         if state.get("version") != 1:
             raise SnapshotError(f"coordinator snapshot of version {state.get('version')}; expected 1")
         self._priced.router.restore(state["router"])
         self._owners = dict(state["owners"])
         self._orphans.restore(state["orphans"])
-        until_s = self._clock() + grace_s
-        self._unheard = dict.fromkeys({*self._owners.values(), *self._orphans.ingress_ids}, until_s)
+        ingress_ids = {*self._owners.values(), *self._orphans.ingress_ids}
+        self._reunion.begin(ingress_ids, self._clock(), _HOLD_S, grace_s)
 
     # -- inside --------------------------------------------------------------------------------------------------
 
@@ -196,6 +197,31 @@ class LiveRouter:
 
     def _is_known(self, key: RequestKey) -> bool:
         return self._is_here(key) or key in self._orphans
+
+    def _agree(self) -> None:
+        """Take in what ingresses have reported."""
+        reports = self._reunion.take_reports()
+        if not reports:
+            return
+        # first what they have running: neither it nor its room must be assigned again
+        self._take_back(reports)
+        for ingress_id, report in reports.items():
+            self._agree_with(ingress_id, report)
+
+    def _agree_with(self, ingress_id: str, report: Report) -> None:
+        for lost in report.lost:
+            self._device_gone(lost)
+        for device in report.devices:
+            self.device_up(device)
+        self.tick()
+        self.outbox.take(ingress_id)  # what was not read counts as lost
+        held = [(self._priced.router.where(waiting.request.key), waiting.request) for waiting in report.waiting]
+        for key, request in held:
+            if key is not None and self._owners.get(request.key) == ingress_id:
+                self.outbox.put(ingress_id, Assign(key, request))
+        self._let_go(ingress_id, report)
+        self._take_back({ingress_id: report})
+        self.submit(ingress_id, report.waiting)
 
     def _let_go(self, ingress_id: str, report: Report) -> None:
         """Cancel what this ingress owns here and has no longer."""
@@ -207,8 +233,13 @@ class LiveRouter:
         for key in gone:
             self._owners.pop(key, None)
 
-    def _take_back(self, ingress_id: str, flight: InFlight) -> list[Event]:
-        """What the router has to be told of a request that runs; nothing when it knows."""
+    def _take_back(self, reports: Mapping[str, Report]) -> None:
+        """Tell the router of what runs, as far as it does not know; doing it again changes nothing."""
+        flights = [(name, flight) for name, report in reports.items() for flight in report.in_flight]
+        if events := [event for name, flight in flights for event in self._of_flight(name, flight)]:
+            self._handle(self._clock(), events)
+
+    def _of_flight(self, ingress_id: str, flight: InFlight) -> list[Event]:
         ledger = self._priced.router.ledger
         if ledger.request(flight.key) is not None:
             self._owners[flight.key.request_key] = ingress_id
@@ -281,8 +312,3 @@ class LiveRouter:
     def _note(self, error: Exception, what: str) -> None:
         self.errors[type(error).__name__] += 1
         _log.error("%s: %s: %s", what, type(error).__name__, error)
-
-    def _give_up_unheard(self, now_s: float) -> None:
-        for ingress_id in [ingress_id for ingress_id, until_s in self._unheard.items() if now_s >= until_s]:
-            del self._unheard[ingress_id]
-            self._let_go(ingress_id, Report())

@@ -93,7 +93,7 @@ class RayPricer:
 
     @property
     def shard_handles(self) -> list[Any]:
-        """The actors, for those who watch or disturb them."""
+        """The actors, for those who watch or disturb them; none before their pool has started."""
         return [process.handle for process in self._pool.processes]
 
     def status(self) -> PricerStatus:
@@ -151,6 +151,9 @@ class RayPricer:
 
     def _run(self, update: Update) -> None:
         """All rounds; shards that fall out on the way do not come back into this update."""
+        if not self._shards:  # those of a restarted coordinator do not start before it routes again
+            self._pool.start()
+            self._shards = [Shard(index, process.up) for index, process in enumerate(self._pool.processes)]
         work = update.work
         calls = {shard: self._open(shard, update) for shard in self._shards[: len(update.homes)] if self._free(shard)}
         for round_index in range(work.rounds):

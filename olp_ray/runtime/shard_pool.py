@@ -41,8 +41,9 @@ class ShardPool:
 
     With `spare` one more process is kept that has no work; it runs on any node, outside the placement group. owner
     names what the shards belong to: a placement group that an earlier process of the same owner left is given back
-    first. Raises `RuntimeShellError` when the cluster has no room for the placement group that the config asks for;
-    with `again` it is not waited for, since a router that was there before has to go on without prices meanwhile.
+    first. Raises `RuntimeShellError` when the cluster has no room for the placement group that the config asks for.
+    With `again` there are no processes before `start`, which does not wait for that room either: a router that was
+    there before goes on without prices meanwhile, and needs the processor more.
     """
 
     def __init__(
@@ -59,13 +60,24 @@ class ShardPool:
         self._owner = owner
         self._again = again
         self._actor_class: Any = ray.remote(concurrency_groups={_WATCH: 1})(shard_class)
-        self._group = self._reserve(count)
+        self._with_spare = spare
+        self._group: PlacementGroup | None = None
+        self._spare: Process | None = None
         self.incarnations = [0] * count
-        self.processes = [self._start(index) for index in range(count)]
-        self._spare = self._start_anywhere() if spare else None
+        self.processes: list[Process] = []
+        if not again:
+            self.start()
 
     def __len__(self) -> int:
-        return len(self.processes)
+        return len(self.incarnations)
+
+    def start(self) -> None:
+        """Start all processes, once."""
+        if self.processes:
+            return
+        self._group = self._reserve(len(self))
+        self.processes = [self._start(index) for index in range(len(self))]
+        self._spare = self._start_anywhere() if self._with_spare else None
 
     def swap(self, index: int) -> None:
         """Put the spare in the place of shard `index`, whose process died; when Ray has restarted it, it is the spare.

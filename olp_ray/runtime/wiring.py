@@ -114,6 +114,7 @@ def start_coordinator(
         "get_if_exists": True,
         "lifetime": "detached" if runtime.detached else None,
         "max_restarts": -1,
+        "max_task_retries": -1,  # what is called while it restarts runs as soon as it is up: every call may be repeated
     }
     name = runtime.coordinator_name
     keeper_name = f"{name}-snapshots"

@@ -253,6 +253,36 @@ class TestRestart:
         after.tick()
         assert after.live.orphan_count == 0
 
+    def test_what_runs_already_is_not_assigned_again_when_an_engine_is_heard_before_the_ingress(self):
+        bench = Bench()
+        bench.submit("a", "b", "c")
+        a, b = bench.tick()
+        state = bench.live.snapshot()
+        bench.live.report([Finished(a.key, 1)])
+        [c] = bench.tick()
+        after = self.restarted(bench, state)
+        after.submit("d")
+        after.live.report([Finished(b.key, 1)])
+        assert after.tick() == []  # c has a's room, which only the ingress knows
+        after.live.hello("i", Report((Submission(request("d"), 1.0),), (InFlight(c.key, c.request),)))
+        assert ids(after.tick()) == ["d"]
+        assert after.priced.router.counters["assigned"] == 3
+        assert after.live.orphan_count == 1
+
+    def test_a_restarted_router_waits_for_every_ingress_though_not_for_long(self):
+        bench = Bench()
+        bench.submit("a", ingress="i")
+        bench.submit("b", ingress="j")
+        bench.tick()
+        after = self.restarted(bench, bench.live.snapshot())
+        after.submit("c")
+        after.live.hello("i", Report((Submission(request("c"), 1.0),), ()))
+        assert after.tick() == []
+        after.now_s += 0.5
+        assert ids(after.tick()) == ["c"]  # a is over
+        after.live.hello("j", Report())
+        assert len(after.priced.router.ledger) == 1
+
     def test_what_finished_meanwhile_is_released(self):
         bench = Bench()
         bench.submit("a", "b", "c")

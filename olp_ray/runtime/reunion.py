@@ -1,0 +1,47 @@
+"""Whom a restarted router waits for: the ingresses of its snapshot, which know what has happened since.
+
+Only names, times and their reports are kept here; what a report means is `live_router`'s.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+from olp_ray.runtime.messages import Report
+
+
+class Reunion:
+    """Holds the router back until every ingress has reported, though not for longer than hold_s."""
+
+    def __init__(self) -> None:
+        self._missing: set[str] = set()
+        self._reports: dict[str, Report] = {}
+        self._hold_until_s = -math.inf
+        self._grace_until_s = -math.inf
+
+    def begin(self, ingress_ids: Iterable[str], now_s: float, hold_s: float, grace_s: float) -> None:
+        """From now on wait for these; one that has not reported after grace_s has left."""
+        self._missing = set(ingress_ids)
+        self._hold_until_s, self._grace_until_s = now_s + hold_s, now_s + grace_s
+
+    def heard(self, ingress_id: str, report: Report) -> None:
+        """Keep the report until `take_reports`."""
+        self._missing.discard(ingress_id)
+        self._reports[ingress_id] = report
+
+    def held_until_s(self, now_s: float) -> float | None:
+        """Until when nothing should be decided; None when it may be now."""
+        return self._hold_until_s if self._missing and now_s < self._hold_until_s else None
+
+    def take_reports(self) -> dict[str, Report]:
+        """Reports by ingress that have come since the last call."""
+        reports, self._reports = self._reports, {}
+        return reports
+
+    def given_up(self, now_s: float) -> list[str]:
+        """Ingresses whose time is over; each is named once."""
+        if now_s < self._grace_until_s:
+            return []
+        gone, self._missing = sorted(self._missing), set()
+        return gone
