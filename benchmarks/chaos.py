@@ -172,6 +172,7 @@ async def strike(load: Load, fault: str, rng: np.random.Generator, stopped: list
 
 async def drive(load: Load, seconds: float, seed: int, stopped: list[int]) -> None:
     """Load and faults together, then wait until everything is over."""
+    await load.coordinator.status.remote()  # it is up
     carriers = [asyncio.ensure_future(load.line.run()), asyncio.ensure_future(load.reporter.run())]
     until_s = time.monotonic() + seconds
     await asyncio.gather(load.submit(until_s), disturb(load, until_s, seed, stopped))
