@@ -41,6 +41,7 @@ _KEEPER_TIMEOUT_S = 30.0
 _KEEPER_RETRY_S = 0.1
 _EXPORT_S = 5.0
 _SHARDS_POLL_S = 0.05
+_SHARDS_AFTER_S = 0.5  # since the first call of a restarted process
 _SWITCH_S = 0.0005  # each call passes through three threads of this process; by default each may wait 5 ms for the next
 _GRACE_S = 10.0  # an ingress that does not report to a restarted coordinator within this has left
 
@@ -163,13 +164,13 @@ class Coordinator:
         """Process ids of the price shards, in order."""
         if not isinstance(self._pricer, RayPricer):
             return []
-        while not self._pricer.shard_handles:  # after a restart they start with the first price update
+        while not self._pricer.shard_handles:  # after a restart they start later
             await asyncio.sleep(_SHARDS_POLL_S)
         return list(await asyncio.gather(*(shard.process_id.remote() for shard in self._pricer.shard_handles)))
 
     def _start_shards(self, shards: int, again: bool) -> RayPricer:
-        """Up when it returns, except after a restart: requests wait already and are routed at the old prices, and the
-        shards start with the first price update, when that goes on.
+        """Up when it returns, except after a restart: requests wait already and are routed at the old prices, and
+        shards that started now would take the processor from that.
         """
         runtime = self._runtime
         pool = ShardPool(shards, runtime, owner=shards_owner(runtime.coordinator_name), again=again, spare=True)
@@ -181,9 +182,14 @@ class Coordinator:
     def _running(self) -> LiveRouter:
         """The router, its loops started by the first call in this process."""
         if not self._tasks:
-            loops = (self._live.run(), self._keep_snapshots(), self._export_metrics())
+            loops = (self._live.run(), self._start_shards_again(), self._keep_snapshots(), self._export_metrics())
             self._tasks = [background(loop) for loop in loops]
         return self._live
+
+    async def _start_shards_again(self) -> None:
+        if isinstance(self._pricer, RayPricer) and not self._pricer.shard_handles:
+            await asyncio.sleep(_SHARDS_AFTER_S)
+            self._pricer.start()
 
     async def _keep_snapshots(self) -> None:
         while True:

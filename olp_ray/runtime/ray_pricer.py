@@ -14,7 +14,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable
 from concurrent.futures import Future, wait
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from ray.exceptions import ActorDiedError, RayActorError
@@ -37,7 +37,7 @@ class RayPricer:
         self._pool = pool
         self._clock = clock
         self._max_missed = max_missed_updates
-        self._shards = [Shard(index, process.up) for index, process in enumerate(pool.processes)]
+        self._shards = self._all_shards()
         self._homes: list[Home] = []
         self._layout = 0
         self._current: Update | None = None
@@ -49,9 +49,13 @@ class RayPricer:
         self._errors: Counter[str] = Counter()
         self._rounds_s = 0.0
         self._round_times: deque[float] = deque(maxlen=10_000)
-        self._inbox: queue.SimpleQueue[Update | None] = queue.SimpleQueue()
+        self._inbox: queue.SimpleQueue[Update | Literal["start"] | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._serve, name="olp-ray-prices", daemon=True)
         self._thread.start()
+
+    def start(self) -> None:
+        """Have a pool started that is not yet, beside whatever goes on; until then all updates are missed."""
+        self._inbox.put("start")
 
     def wait_until_up(self) -> None:
         """Return when every shard's process has answered or is given up; until then updates would be missed."""
@@ -119,6 +123,9 @@ class RayPricer:
         self._thread.join(timeout=5.0)
         self._pool.close()
 
+    def _all_shards(self) -> list[Shard]:
+        return [Shard(index, process.up) for index, process in enumerate(self._pool.processes)]
+
     def _settle(self, update: Update) -> None:
         """Remember the prices that the router now takes; count the blocks that missed."""
         self._update_id = update.work.update_id
@@ -141,6 +148,9 @@ class RayPricer:
     def _serve(self) -> None:
         while (update := self._inbox.get()) is not None:
             began = time.perf_counter()
+            if update == "start":
+                self._begin()
+                continue
             try:
                 self._run(update)
             except Exception as error:  # whatever happens, the next update is tried
@@ -149,11 +159,15 @@ class RayPricer:
             self._round_times.append(self._rounds_s)
             update.finished.set()
 
+    def _begin(self) -> None:
+        try:
+            self._pool.start()
+        except Exception as error:  # routing goes on without prices
+            self._note(error, "starting %d price shards failed", len(self._pool))
+        self._shards = self._all_shards()
+
     def _run(self, update: Update) -> None:
         """All rounds; shards that fall out on the way do not come back into this update."""
-        if not self._shards:  # those of a restarted coordinator do not start before it routes again
-            self._pool.start()
-            self._shards = [Shard(index, process.up) for index, process in enumerate(self._pool.processes)]
         work = update.work
         calls = {shard: self._open(shard, update) for shard in self._shards[: len(update.homes)] if self._free(shard)}
         for round_index in range(work.rounds):
