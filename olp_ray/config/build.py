@@ -10,6 +10,9 @@ from olp_ray.config.router import RouterConfig
 from olp_ray.core.priced_router import PricedRouter
 from olp_ray.core.prices import InlinePricer
 from olp_ray.core.router import Router
+from olp_ray.errors import ConfigError
+
+PAPER_POLICY = "online_lp_paper"  # lag 0 and prices of its own: there is nothing for shards to do
 
 
 def build_router(config: RouterConfig, fleet: FleetConfig, mode: Mode, seed: int) -> Router:
@@ -31,3 +34,12 @@ def build_priced_router(
     missed lists (update id, device ids) whose tables are lost. Raises `ConfigError`.
     """
     return PricedRouter(build_router(config, fleet, mode, seed), InlinePricer(blocks=blocks, missed=missed))
+
+
+def refuse_shards(config: RouterConfig, shards: int) -> None:
+    """Raise `ConfigError` where shards are asked for and the policy has nothing for them to do."""
+    if shards and config.policy == PAPER_POLICY:
+        raise ConfigError(
+            f"shards is {shards} with policy {PAPER_POLICY!r}, which keeps its own prices; "
+            "expected shards 0 (no --shards), or another policy"
+        )

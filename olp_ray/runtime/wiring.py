@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import logging
 import os
+import socket
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
@@ -14,7 +15,7 @@ import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from olp_ray.config import FleetConfig, Mode, RouterConfig, RuntimeConfig
-from olp_ray.config.build import build_router
+from olp_ray.config.build import build_router, refuse_shards
 from olp_ray.core.priced_router import PricedRouter
 from olp_ray.core.types import Device
 from olp_ray.errors import ConfigError, RuntimeShellError
@@ -25,11 +26,11 @@ from olp_ray.runtime.shard_pool import ShardPool, give_back_room, shards_owner
 
 _log = logging.getLogger(__name__)
 
-PAPER_POLICY = "online_lp_paper"  # lag 0 and prices of its own: there is nothing for shards to do
 CROSSOVER_DEVICES = 96  # from here on an inline update holds admission for over 10 ms (benchmarks/ray_tick.py)
 # By default workers have niceness 15, so a busy machine makes the router late, and a call is told only after a second
 # that the actor it was made to has died.
 _OWN_RAY = {"worker_niceness": 0, "timeout_ms_task_wait_for_death_info": 100}
+_CONNECT_TIMEOUT_S = 3.0
 CROSSOVER_SHARDS = 2  # finished first at 256 devices on two cores
 
 
@@ -62,7 +63,7 @@ def ray_router(
     """
     if shards < 1:
         raise ConfigError(f"--shards is {shards}; expected at least 1 with --runtime ray")
-    _refuse_shards(config, shards)
+    refuse_shards(config, shards)
     if missed:
         raise ConfigError("sim.missed_updates: lost updates are injected with --runtime inline only")
     started = not ray.is_initialized()
@@ -76,14 +77,6 @@ def ray_router(
         pricer.close()
         if started:
             ray.shutdown()
-
-
-def _refuse_shards(config: RouterConfig, shards: int) -> None:
-    if shards and config.policy == PAPER_POLICY:
-        raise ConfigError(
-            f"shards is {shards} with policy {PAPER_POLICY!r}, which keeps its own prices; "
-            "expected shards 0, or another policy"
-        )
 
 
 class RunningCoordinator(NamedTuple):
@@ -106,7 +99,7 @@ def start_coordinator(
     """The coordinator of this name: the running one, or a new one here with its snapshot keeper on another node."""
     nodes = sum(node["Alive"] for node in ray.nodes())
     shards, reason = resolve_shards(runtime, len(devices), nodes)
-    _refuse_shards(router_config, shards)
+    refuse_shards(router_config, shards)
     _log.info("price shards: %d (%s)", shards, reason)
     options: dict[str, Any] = {
         "num_cpus": 0,
@@ -138,12 +131,28 @@ def coordinator_status(name: str, address: str = "auto") -> dict[str, Any]:
     Raises `RuntimeShellError` when no Ray runs at this address, or no coordinator of this name in it.
     """
     if not ray.is_initialized():
+        _require_listener(address)
         try:
             ray.init(address=address, log_to_driver=False, logging_level=logging.WARNING)
         except ConnectionError as error:
             raise RuntimeShellError(f"no Ray runs at {address!r}: start `olp-ray serve` first") from error
     status: dict[str, Any] = ray.get(find_actor(name).status.remote())
     return status
+
+
+def _require_listener(address: str) -> None:
+    """Raise `RuntimeShellError` unless something listens there: Ray itself would try for two minutes."""
+    if address == "auto":
+        address = os.environ.get("RAY_ADDRESS", address)
+    if address == "auto":
+        return
+    host, _, port = address.rpartition("://")[2].rpartition(":")
+    if not (host and port.isdecimal()):
+        raise RuntimeShellError(f"--address {address!r}: expected auto or HOST:PORT, for example 10.0.0.1:6379")
+    try:
+        socket.create_connection((host, int(port)), _CONNECT_TIMEOUT_S).close()
+    except (OSError, OverflowError) as error:
+        raise RuntimeShellError(f"no Ray runs at {address!r}: {error}; start `olp-ray serve` first") from error
 
 
 def open_ray() -> None:

@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 
 from olp_ray.config import FleetConfig, Mode, RouterConfig
-from olp_ray.config.build import build_priced_router
+from olp_ray.config.build import build_priced_router, refuse_shards
 from olp_ray.config.scenario import ScenarioConfig
 from olp_ray.core.explanation import Explanation
 from olp_ray.core.priced_router import PricedRouter
@@ -99,10 +99,11 @@ class TrialOutcome:
 
 @contextmanager
 def inline_router(
-    config: RouterConfig, fleet: FleetConfig, mode: Mode, seed: int, blocks: int = 1, *, missed: Missed = ()
+    config: RouterConfig, fleet: FleetConfig, mode: Mode, seed: int, blocks: int | None = None, *, missed: Missed = ()
 ) -> Iterator[PricedRouter]:
-    """A router whose prices are computed in this process, in `blocks` blocks of devices."""
-    yield build_priced_router(config, fleet, mode, seed, blocks=blocks, missed=missed)
+    """A router whose prices are computed in this process, in `blocks` blocks of devices where that was asked for."""
+    refuse_shards(config, blocks or 0)
+    yield build_priced_router(config, fleet, mode, seed, blocks=blocks or 1, missed=missed)
 
 
 def settle_arrivals(scenario: ScenarioConfig, progress: Progress | None = None) -> Arrivals:

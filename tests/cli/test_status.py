@@ -1,8 +1,11 @@
 import re
+import time
 
 import pytest
+from click.testing import CliRunner
 from rich.console import Console
 
+from olp_ray.cli import main
 from olp_ray.cli.status import status_table
 from olp_ray.config import FleetConfig, RouterConfig, RuntimeConfig
 from olp_ray.errors import RuntimeShellError
@@ -28,3 +31,22 @@ def test_status_of_a_running_coordinator_and_of_one_that_does_not_run(ray_local)
     ray_local.kill(running.actor)
     with pytest.raises(RuntimeShellError, match="no actor 'nothing' runs here"):
         coordinator_status("nothing")
+
+
+@pytest.mark.parametrize(
+    ("address", "said"),
+    [
+        ("127.0.0.1:1", "no Ray runs at '127.0.0.1:1'"),
+        ("nowhere.invalid:6379", "no Ray runs at 'nowhere.invalid:6379'"),
+        ("ray://127.0.0.1:1", "no Ray runs at 'ray://127.0.0.1:1'"),
+        ("127.0.0.1:99999", "no Ray runs at '127.0.0.1:99999'"),
+        ("nowhere", "expected auto or HOST:PORT"),
+    ],
+)
+def test_an_address_where_nothing_listens_is_an_error_at_once(monkeypatch, address, said):
+    monkeypatch.setattr("ray.is_initialized", lambda: False)  # other tests may have connected this process
+    began = time.monotonic()
+    result = CliRunner().invoke(main, ["status", "--address", address])
+    assert time.monotonic() - began < 5
+    assert result.exit_code == 2
+    assert said in result.output

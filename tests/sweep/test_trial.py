@@ -12,6 +12,7 @@ import pytest
 
 from olp_ray.config.scenario import ScenarioConfig
 from olp_ray.config.sim import SimConfig
+from olp_ray.errors import ConfigError
 from olp_ray.sweep.trial import inline_router, run_seed, run_trial, scenario_requests, settle_arrivals
 
 SMALL = ScenarioConfig.model_validate({"requests": 60, "fleet": "2xa100-8b", "seeds": (0, 1)})
@@ -70,6 +71,13 @@ def test_equal_seeds_give_equal_tables_and_blocks_change_nothing() -> None:
     assert first.result.requests.equals(second.result.requests)
     assert first.result.decisions.equals(second.result.decisions)
     assert first.metrics["finished"] == 60
+
+
+@pytest.mark.parametrize("blocks", [1, 2])
+def test_shards_for_the_policy_that_keeps_its_own_prices_are_refused(blocks: int) -> None:
+    paper = SMALL.model_copy(update={"router": SMALL.router.with_policy("online_lp_paper")})
+    with pytest.raises(ConfigError, match=rf"shards is {blocks} with policy 'online_lp_paper'.*shards 0"):
+        run_seed(paper, 1, 20.0, open_router=functools.partial(inline_router, blocks=blocks))
 
 
 def test_lost_updates_of_the_scenario_reach_the_router() -> None:
