@@ -6,6 +6,7 @@ import dataclasses
 import math
 
 import click
+import pandas as pd
 from rich.console import Console
 
 from olp_ray.cli.explain import answer_table
@@ -71,7 +72,7 @@ def simulate(
         print_table(answer_table(dataclasses.asdict(answer), f"at {time_s:g} s"))
     for time_s, request_id in asked:
         if not any(time_s == at_s and answer.request_id == request_id for at_s, answer in run.answers):
-            Console().print(f"{request_id} neither waits nor runs at {time_s:g} s", highlight=False)
+            Console().print(no_answer(request_id, time_s, run.result.requests), highlight=False, soft_wrap=True)
     took = run.decision_time
     Console().print(
         f"The router was called {took['calls']:.0f} times: mean {took['mean_ms']:.3g} ms, p99 {took['p99_ms']:.3g} ms, "
@@ -81,6 +82,17 @@ def simulate(
     )
     show_replaced(replaced, out)
     Console().print(f"Tables are in {out}. Open {figures[-1]}", soft_wrap=True)
+
+
+def no_answer(request_id: str, time_s: float, requests: pd.DataFrame) -> str:
+    """Why nothing can be said of the request at that time; requests is the run's table."""
+    found = requests[requests["request_id"] == request_id]
+    if found.empty:
+        ids = requests["request_id"]
+        return f"{request_id} is no request of this run: ids are {ids.min()} to {ids.max()}"
+    if time_s < (arrival_s := found["arrival_s"].iloc[0]):
+        return f"{request_id} has not arrived at {time_s:g} s: it does at {arrival_s:.3f} s"
+    return f"{request_id} is no longer there at {time_s:g} s: {found['status'].iloc[0]}"
 
 
 def parse_question(text: str) -> tuple[float, str]:

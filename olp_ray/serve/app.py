@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import signal
+import socket
 import threading
 from typing import Any
 
@@ -50,6 +52,7 @@ def run(config: ServeConfig, blocking: bool = True) -> Endpoint:
     Uses the Ray that this process is connected to, else starts one on this machine. Raises `ConfigError`.
     """
     devices = serving_devices(config)
+    require_free_port(config.host, config.port)
     owns_ray = not ray.is_initialized()
     if owns_ray:
         open_ray()
@@ -61,6 +64,18 @@ def run(config: ServeConfig, blocking: bool = True) -> Endpoint:
         print("\nstopping")
         endpoint.close()
     return endpoint
+
+
+def require_free_port(host: str, port: int) -> None:
+    """Raise `ConfigError` when nothing can listen there, before anything is started."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # a port that was just left counts as free
+        try:
+            probe.bind((host, port))
+        except OSError as error:
+            hint = ": another server is there, perhaps `olp-ray serve`" if error.errno == errno.EADDRINUSE else ""
+            raise ConfigError(f"can not listen at {host}:{port}: {error.strerror}{hint}; choose with --port") from error
 
 
 def serving_devices(config: ServeConfig) -> list[Device]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from typing import Any, TypeVar
@@ -53,6 +54,14 @@ _shares: Any = None  # of a worker process: how far each job is, 0 to 1
 def _share(shares: Any) -> None:
     global _shares
     _shares = shares
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    """A parent that was killed tells nobody: without this its workers would wait for work for ever."""
+    if (parent := multiprocessing.parent_process()) is not None:
+        parent.join()
+        os._exit(1)
 
 
 def _run(index: int, job: Callable[[Tell], Result]) -> Result:

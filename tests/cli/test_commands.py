@@ -56,10 +56,13 @@ def test_help_is_there(command: tuple[str, ...]) -> None:
 
 
 def test_simulate_explains_what_it_is_asked(tmp_path: Path) -> None:
-    text = ok("simulate", *SMALL, "--explain", "r05@0.5", "--explain", "r39@0.0", "--out", tmp_path / "o")
+    asked = [flag for question in ("r05@0.5", "r39@0.0", "r00@900", "x@1") for flag in ("--explain", question)]
+    text = ok("simulate", *SMALL, *asked, "--out", tmp_path / "o")
     assert "r05 at 0.5 s: running on d" in text
     assert "slot_price" in text
-    assert "r39 neither waits nor runs at 0 s" in text
+    assert "r39 has not arrived at 0 s: it does at " in text
+    assert "r00 is no longer there at 900 s: finished" in text
+    assert "x is no request of this run: ids are r00 to r39" in text
 
 
 @pytest.mark.parametrize("question", ["r05", "r05@soon", "@3", "r05@-1", "r05@inf"])

@@ -3,6 +3,12 @@
 from __future__ import annotations
 
 import functools
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
 
 import pytest
 
@@ -30,3 +36,41 @@ def test_results_and_progress(workers: int) -> None:
 def test_an_error_comes_through(workers: int) -> None:
     with pytest.raises(ValueError, match="no -1"):
         dict(run_jobs([functools.partial(square, n) for n in (2, -1)], workers))
+
+
+def linger(folder: str, number: int, tell: Tell) -> None:
+    (Path(folder) / str(os.getpid())).touch()
+    time.sleep(0.0 if number else 600.0)
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_workers_busy_or_idle_end_with_their_parent(tmp_path: Path, number: signal.Signals) -> None:
+    script = (
+        "import functools, sys; from tests.sweep.test_parallel import linger, run_jobs\n"
+        "if __name__ == '__main__':\n"
+        "    dict(run_jobs([functools.partial(linger, sys.argv[1], n) for n in (0, 1)], 2))\n"
+    )
+    (tmp_path / "pids").mkdir()
+    path = tmp_path / "main.py"
+    path.write_text(script)
+    root = Path(__file__).parents[2]
+    parent = subprocess.Popen(
+        [sys.executable, str(path), str(tmp_path / "pids")], env=os.environ | {"PYTHONPATH": str(root)}
+    )
+    until = time.monotonic() + 60
+    while len(list((tmp_path / "pids").iterdir())) < 2:
+        assert time.monotonic() < until
+        time.sleep(0.05)
+    workers = [int(entry.name) for entry in (tmp_path / "pids").iterdir()]
+    parent.send_signal(number)
+    parent.wait()
+    while any(is_alive(pid) for pid in workers):
+        assert time.monotonic() < until
+        time.sleep(0.05)

@@ -96,6 +96,11 @@ class View:
         """(G, J) bool: `may_run`, and the device is not too small for the request."""
         return kernels.planning.may_hold(*self._room(), np.array(prompt_tokens), np.array(length_tokens))
 
+    def has_a_place(self, prompt_tokens: np.ndarray) -> np.ndarray:
+        """(J,) bool: a device that takes new requests could hold the prompt and one token more if it were empty."""
+        may_run, room = self._room()
+        return np.any(may_run & (np.asarray(prompt_tokens) + 1 <= room[:, None]), axis=0)
+
     def _room(self) -> tuple[np.ndarray, np.ndarray]:
         """`may_run`, and the KV tokens that each device has for one request when empty, (G,)."""
         return self.may_run(), self.ledger.kv_tokens - self.ledger.padding

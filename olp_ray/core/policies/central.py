@@ -61,6 +61,8 @@ class CentralQueue:
         queue = view.waiting
         length = view.calibration.median_length(queue.predicted_output_tokens, queue.prompt_tokens)
         allowed = view.may_hold(queue.prompt_tokens, length)
+        if self.head_of_line:  # others do not wait with what fits no device that is there now
+            order = order[view.has_a_place(queue.prompt_tokens)[order]]
         wanted = plain_candidates(queue.prompt_tokens, length, allowed, may_reserve=self.reserves)
         return admit_in_order(
             forecast,

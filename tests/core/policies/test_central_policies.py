@@ -12,7 +12,19 @@ from hypothesis import strategies as st
 from olp_ray.core.explanation import WaitReason
 from olp_ray.core.policies import POLICIES
 from olp_ray.core.router import Router
-from olp_ray.core.types import Arrived, Assign, Device, EngineObserved, Finished, RejectReason, Request, Started
+from olp_ray.core.types import (
+    Arrived,
+    Assign,
+    Cancelled,
+    Device,
+    DeviceJoined,
+    DeviceLost,
+    EngineObserved,
+    Finished,
+    RejectReason,
+    Request,
+    Started,
+)
 
 NOW_S = 100.0
 TTFT_S = 49.0
@@ -81,6 +93,18 @@ def test_only_strict_fifo_lets_a_request_block_those_behind_it(policy, started, 
     router.handle(0.0, [Arrived(Request("first", 0.0, 50, 20.0))])
     step = router.handle(1.0, [Arrived(Request("big", 0.5, 60, 20.0)), Arrived(Request("small", 1.0, 5, 5.0))])
     assert assigned(step) == started
+
+
+def test_what_fits_only_a_lost_device_keeps_its_place_and_blocks_nobody(route):
+    wide = Device("wide", 1, 1000, 1.0)
+    router = route("central_fifo", [Device("narrow", 1, 100, 1.0), wide])
+    [first] = router.handle(0.0, [Arrived(Request("first", 0.0, 500, 20.0))]).decisions
+    assert first.key.device_id == "wide"
+    waiting = [Arrived(Request("big", 1.0, 500, 20.0)), Arrived(Request("small", 2.0, 10, 5.0))]
+    assert assigned(router.handle(2.0, waiting)) == []
+    assert assigned(router.handle(3.0, [DeviceLost("wide", 0), Cancelled(first.request.key)])) == ["small"]
+    later = [DeviceJoined(dataclasses.replace(wide, incarnation=1)), Arrived(Request("other", 4.0, 500, 5.0))]
+    assert assigned(router.handle(4.0, later)) == ["big"]
 
 
 @pytest.mark.parametrize(("policy", "started"), [("central_sjf", ["long"]), ("sjf_reservation", [])])

@@ -74,3 +74,11 @@ def test_blocks_round_up(start):
         False,
         True,
     ]
+
+
+@pytest.mark.parametrize(("prompt", "expected"), [(99, [True]), (100, [False])])
+def test_a_prompt_has_a_place_where_it_and_one_token_fit_an_open_device(start, prompt, expected):
+    router, _ = start("central_fifo", {}, draining=("large", "blocks"))
+    router.queue.add(Request("r", 1.0, prompt, 5000.0), 0)
+    view = router._view()
+    assert view.has_a_place(view.waiting.prompt_tokens).tolist() == expected
