@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import click
@@ -57,12 +58,21 @@ def measure(pricer: Pricer, devices: int, updates: int, idle_s: float) -> Cost:
     return Cost(1e3 * float(np.median(total[1:])), 1e3 * float(np.median(held[1:])))
 
 
-def on_shards(shards: int, devices: int, updates: int, expected_s: float) -> Cost:
-    pricer = RayPricer(ShardPool(shards, RuntimeConfig()))
-    try:
-        return measure(pricer, devices, updates, idle_s=2 * expected_s + 0.05)
-    finally:
+def update_rows(sizes: Sequence[int], updates: int) -> list[dict[str, float]]:
+    """Each size inline and on each number of shards; a number's processes serve all sizes."""
+    rows: list[dict[str, float]] = []
+    for devices in sizes:
+        inline = measure(InlinePricer(), devices, updates, idle_s=0.0)
+        rows.append({"devices": devices, "inline": inline.update_ms})
+    for shards in SHARDS:
+        pricer = RayPricer(ShardPool(shards, RuntimeConfig()))
+        pricer.wait_until_up()
+        for row in rows:
+            cost = measure(pricer, int(row["devices"]), updates, idle_s=2 * row["inline"] / 1e3 + 0.05)
+            row |= {f"{shards} shards": cost.update_ms, f"held by {shards}": cost.held_ms}
         pricer.close()
+        click.echo(f"{shards} shards are measured", err=True)
+    return rows
 
 
 class Busy(Bench):
@@ -173,16 +183,7 @@ def main(quick: bool, write_page: bool) -> None:
     busy = os.getloadavg()[0]
     open_ray()
     updates = 5 if quick else 12
-    rows: list[dict[str, float]] = []
-    for devices in DEVICES[:3] if quick else DEVICES:
-        inline = measure(InlinePricer(), devices, updates, idle_s=0.0)
-        row: dict[str, float] = {"devices": devices, "inline": inline.update_ms}
-        for shards in SHARDS:
-            cost = on_shards(min(shards, devices), devices, updates, inline.update_ms / 1e3)
-            row[f"{shards} shards"] = cost.update_ms
-            row[f"held by {shards}"] = cost.held_ms
-        rows.append(row)
-        click.echo(row)
+    rows = update_rows(DEVICES[:3] if quick else DEVICES, updates)
     table = records_table([{k: f"{v:g}" if k == "devices" else f"{v:.1f}" for k, v in row.items()} for row in rows])
     admissions = admission_rows(rows, 20 if quick else 40)
     text = (
