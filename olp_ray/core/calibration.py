@@ -133,30 +133,42 @@ class Calibration:
         counts = np.bincount(bins, minlength=len(self._prompt_edges) * cuts)
         starts = np.concatenate([[0], np.cumsum(counts)])
         pieces = np.split(ratio[order], starts[1:-1])
-        overall = float(np.median(ratio))
-        medians = np.array([np.median(piece) if len(piece) else overall for piece in pieces])
-        spread = [np.log(piece / np.median(piece)) for piece in pieces if len(piece)]
+        overall = _middle(np.sort(ratio))
+        medians = np.array([_middle(piece) if len(piece) else overall for piece in pieces])
+        spread = np.log(ratio[order] / np.repeat(medians, counts))
         span = float(ratio.max()) + 1.0
         lookup = ratio[order] + span * np.repeat(np.arange(len(counts)), counts)
         self._ratios = Ratios(
             True,
             *(self._bin_edges, self._prompt_edges, starts, ratio[order], lookup, span, medians),
             *_prompt_ratios(prompt, predicted, output),
-            float(np.concatenate(spread).std()),
+            float(spread.std()),
         )
 
     def _set_edges(self, prompt: np.ndarray, predicted: np.ndarray) -> None:
         """Bins by predicted length, each cut by prompt length as far as BINS_IN_ALL goes."""
         enough = len(predicted) >= BIN_SAMPLES
-        edges = np.quantile(predicted, np.arange(1, BINS) / BINS) if enough else np.empty(0)
+        edges = _cuts(predicted, BINS) if enough else np.empty(0)
         self._bin_edges = np.unique(edges[edges < predicted.max()]) if enough else edges
         rows = len(self._bin_edges) + 1
         cuts = max(1, BINS_IN_ALL // rows) if enough else 1
         by_length = np.searchsorted(self._bin_edges, predicted, side="left")
         parts = [prompt[by_length == row] for row in range(rows)]
-        self._prompt_edges = np.array(
-            [np.quantile(part if len(part) else prompt, np.arange(1, cuts) / cuts) for part in parts]
-        )
+        self._prompt_edges = np.array([_cuts(part if len(part) else prompt, cuts) for part in parts])
+
+
+def _middle(rising: np.ndarray) -> float:
+    """The median of numbers in order."""
+    return float(rising[(len(rising) - 1) // 2] + rising[len(rising) // 2]) / 2
+
+
+def _cuts(values: np.ndarray, parts: int) -> np.ndarray:
+    """Edges of that many parts of equal size: quantiles as numpy's, linear between neighbours."""
+    rising = np.sort(values)
+    at = np.arange(1, parts) / parts * (len(rising) - 1)
+    below = at.astype(np.int64)
+    low, high = rising[below], rising[np.minimum(below + 1, len(rising) - 1)]
+    return np.where(at - below < 0.5, low + (high - low) * (at - below), high - (high - low) * (1 - (at - below)))
 
 
 def _floats(values: np.ndarray) -> np.ndarray:
@@ -169,7 +181,7 @@ def _prompt_ratios(prompt: np.ndarray, predicted: np.ndarray, output: np.ndarray
     ratio = output.sum() / predicted.sum()
     prior = SHRINKAGE * ratio * predicted.mean()
     cuts = BINS_IN_ALL if len(prompt) >= BIN_SAMPLES else FEW_PROMPT_BINS
-    edges = np.quantile(prompt, np.arange(1, cuts) / cuts)
+    edges = _cuts(prompt, cuts)
     part = np.searchsorted(edges, prompt, side="left")
     true_sum = np.bincount(part, weights=output, minlength=cuts)
     predicted_sum = np.bincount(part, weights=predicted, minlength=cuts)

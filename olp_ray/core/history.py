@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from olp_ray.core.rate_change import RateChange
+from olp_ray.core.recent import Recent
 from olp_ray.core.types import Request
 from olp_ray.errors import SnapshotError
 
@@ -35,10 +36,9 @@ class ArrivalHistory:
     """
 
     def __init__(self, size: int, rate_window: int) -> None:
-        self._size = size
         self._rate_window = rate_window
-        self._rows = np.empty((0, _COLUMNS))
-        self._times_s = np.empty(0)  # of the last max(size, rate_window + 1) arrivals
+        self._rows = Recent(size, (_COLUMNS,))
+        self._times_s = Recent(max(size, rate_window + 1))
         self._rate_change = RateChange()
         self.seen = 0
         self.changes = 0
@@ -51,13 +51,14 @@ class ArrivalHistory:
         """
         if not requests:
             return False
-        rows = [(r.prompt_tokens, r.predicted_output_tokens, 0.0, *own_thresholds(r)) for r in requests]
-        table = np.array(rows, dtype=np.float64)
-        table[:, WEIGHT] = weights
-        told_s = np.concatenate([self._times_s[-1:], [r.arrival_s for r in requests]])
-        times_s = np.maximum.accumulate(told_s)[-len(requests) :]
-        self._rows = np.concatenate([self._rows, table])[-self._size :]
-        self._times_s = np.concatenate([self._times_s, times_s])[-max(self._size, self._rate_window + 1) :]
+        last_s = float(self._times_s.rows[-1]) if len(self._times_s) else -math.inf
+        times_s = []
+        for request, weight in zip(requests, weights.tolist(), strict=True):
+            last_s = max(last_s, request.arrival_s)
+            times_s.append(last_s)
+            self._times_s.append(last_s)
+            own = own_thresholds(request)
+            self._rows.append((request.prompt_tokens, request.predicted_output_tokens, weight, *own))
         self.seen += len(requests)
         changed_s = self._rate_change.add(times_s, tick_s)
         if changed_s is None:
@@ -70,8 +71,9 @@ class ArrivalHistory:
 
     @property
     def rows(self) -> np.ndarray:
-        """(n, 5) oldest first; columns PROMPT, PREDICTED, WEIGHT, OWN_E2E, OWN_TTFT (nan: the objective's)."""
-        return self._rows
+        """(n, 5) oldest first; columns PROMPT, PREDICTED, WEIGHT, OWN_E2E, OWN_TTFT (nan: the objective's). Valid until
+        the next `add`."""
+        return self._rows.rows
 
     def rate_per_s(self, now_s: float, least_s: float) -> float:
         """Arrivals per second over the window, up to now; 0 while nothing has come since it opened.
@@ -80,7 +82,7 @@ class ArrivalHistory:
         arrived, that it did says nothing of how often. A window younger than least_s is taken to be that long, so that
         a burst is not taken for a rate.
         """
-        window = self._times_s[-self._rate_window - 1 :]
+        window = self._times_s.rows[-self._rate_window - 1 :]
         if not len(window):
             return 0.0
         opened_s = window[0]
@@ -89,8 +91,8 @@ class ArrivalHistory:
     def snapshot(self) -> dict[str, Any]:
         return {
             "version": 2,
-            "rows": self._rows.copy(),
-            "times_s": self._times_s.copy(),
+            "rows": self._rows.rows.copy(),
+            "times_s": self._times_s.rows.copy(),
             "rate_change": self._rate_change.snapshot(),
             "seen": self.seen,
             "changes": self.changes,
@@ -101,8 +103,8 @@ class ArrivalHistory:
         """Take a `snapshot` back. Raises `SnapshotError` for another version."""
         if state.get("version") != 2:
             raise SnapshotError(f"history snapshot of version {state.get('version')}; expected 2")
-        self._rows = np.array(state["rows"])
-        self._times_s = np.array(state["times_s"])
+        self._rows.replace(np.asarray(state["rows"]).reshape(-1, _COLUMNS))
+        self._times_s.replace(np.asarray(state["times_s"]))
         self._rate_change.restore(state["rate_change"])
         self.seen, self.changes = int(state["seen"]), int(state["changes"])
         self.changed_s = float(state["changed_s"])
@@ -111,5 +113,5 @@ class ArrivalHistory:
         """Keep what arrived from changed_s on; the arrival of that time opens the new window."""
         self.changes += 1
         self.changed_s = changed_s
-        self._times_s = self._times_s[self._times_s >= changed_s]
-        self._rows = self._rows[-len(self._times_s) :]
+        self._times_s.keep(int((self._times_s.rows >= changed_s).sum()))
+        self._rows.keep(len(self._times_s))

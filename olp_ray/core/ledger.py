@@ -441,6 +441,7 @@ class Ledger:
 
     def _renew_fleet(self) -> None:
         """What follows from the devices alone."""
+        self.device_ids = tuple(device.id for device in self.devices)
         self.open_devices = (~self.draining).nonzero()[0]  # those that take new requests
         self.padding = np.array([device.block_tokens - 1.0 for device in self.devices])
         self.runs_everything = not any(device.models or len(device.stages) < len(Stage) for device in self.devices)

@@ -23,10 +23,12 @@ was set for that and the test of this file measures it.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+
+from olp_ray.core.recent import Recent
 
 WINDOW = 1024  # gaps looked back over
 SPANS = np.array([16, 24, 32, 48, 64, 96, 128, 192, 256])  # K candidates for the number of gaps since the change
@@ -40,30 +42,32 @@ class RateChange:
     """Arrival times since the last change, at most WINDOW + 1 of them."""
 
     def __init__(self) -> None:
-        self._times_s = np.empty(0)
+        self._times_s = Recent(WINDOW + 1)
         self._untested = 0
 
-    def add(self, times_s: np.ndarray, tick_s: float) -> float | None:
-        """Take in arrival times, (n,), rising; the time of the last arrival before a change that is now found, if any.
+    def add(self, times_s: Sequence[float], tick_s: float) -> float | None:
+        """Take in arrival times, rising; the time of the last arrival before a change that is now found, if any.
 
         tick_s is the resolution of the times. What came before a change is forgotten.
         """
-        self._times_s = np.concatenate([self._times_s, times_s])[-WINDOW - 1 :]
+        for time_s in times_s:
+            self._times_s.append(time_s)
         self._untested += len(times_s)
         if self._untested < EVERY:
             return None
         self._untested = 0
-        ratio = log_likelihood_ratios(np.diff(self._times_s), tick_s)
+        ratio = log_likelihood_ratios(np.diff(self._times_s.rows), tick_s)
         if not len(ratio) or ratio.max() < THRESHOLD:
             return None
-        self._times_s = self._times_s[-SPANS[ratio.argmax()] - 1 :]
-        return float(self._times_s[0])
+        self._times_s.keep(int(SPANS[ratio.argmax()]) + 1)
+        return float(self._times_s.rows[0])
 
     def snapshot(self) -> dict[str, Any]:
-        return {"times_s": self._times_s.copy(), "untested": self._untested}
+        return {"times_s": self._times_s.rows.copy(), "untested": self._untested}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        self._times_s, self._untested = np.array(state["times_s"]), int(state["untested"])
+        self._times_s.replace(np.asarray(state["times_s"]))
+        self._untested = int(state["untested"])
 
 
 def log_likelihood_ratios(gaps_s: np.ndarray, tick_s: float) -> np.ndarray:

@@ -71,7 +71,7 @@ def start_value(
     life_s: np.ndarray,
 ) -> np.ndarray:
     """V: reward of a start after `delay_s` more; arguments broadcast."""
-    arguments = np.broadcast_arrays(
+    arguments = (
         window_s,
         terms.waited_s + delay_s,
         terms.output_tokens,
@@ -81,5 +81,8 @@ def start_value(
         first_token_s,
         life_s,
     )
-    rows = np.array(arguments, dtype=np.float64).reshape(len(arguments), -1)
-    return kernels.worth.start_values(weights_of(objective), rows).reshape(arguments[0].shape)
+    shape = np.broadcast(*arguments).shape
+    rows = np.empty((len(arguments), *shape))
+    for row, argument in zip(rows, arguments, strict=True):
+        row[...] = argument
+    return kernels.worth.start_values(weights_of(objective), rows.reshape(len(arguments), -1)).reshape(shape)

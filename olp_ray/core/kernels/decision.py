@@ -16,12 +16,15 @@ from olp_ray.core.kernels.admission import fill
 from olp_ray.core.kernels.appraisal import appraise, least, most, price_out, volumes
 from olp_ray.core.kernels.compiler import kernel
 from olp_ray.core.kernels.holding import utilisation
+from olp_ray.core.kernels.lengths import mean_lengths
 from olp_ray.core.kernels.ordering import chosen, quantile, stable_order
 from olp_ray.core.kernels.planning import any_room, begin, may_hold, room_s
 from olp_ray.core.kernels.records import (
     ARRIVAL_S,
     KEPT,
     NEVER,
+    PREDICTED,
+    PROMPT,
     Appraised,
     Fleet,
     Market,
@@ -33,6 +36,7 @@ from olp_ray.core.kernels.records import (
 from olp_ray.core.kernels.rejection import passed, refuse
 from olp_ray.core.kernels.worth import deadline_share, gate
 
+MIN_VOLUMES = 50  # arrivals before the largest are told from the rest
 TINY = np.finfo(np.float64).tiny
 
 
@@ -54,7 +58,7 @@ def decide(
     """The fields of `core.policies.online_lp.Decided`, in order.
 
     columns (6, J or more) are those of the queue, weights (J,) multiplies rewards, uncached is (1 or G, J), may_run
-    (G, 1 or J) bool, past (2, n) prompts and mean lengths of arrivals. Unless it is to look at everything, nothing is
+    (G, 1 or J) bool, past (n, 5) rows of `core.history`. Unless it is to look at everything, nothing is
     appraised where nothing may start.
     """
     count, devices = len(weights), len(fleet.slots)
@@ -70,7 +74,7 @@ def decide(
         output, length = found.output_tokens, found.length_tokens
         if rules.limits.rejects != NEVER:
             price_out(rules, found, at_bound, refused)
-        first = goes_first(rules, market, fleet, columns[ARRIVAL_S, :count], found, past, now_s)
+        first = goes_first(rules, market, fleet, columns[ARRIVAL_S, :count], found, past, known, now_s)
         allowed = may_hold(may_run, fleet.kv_tokens - fleet.padding, found.prompt_tokens, length)
         placed, order, open_to = admit_all(
             rules, market, fleet, plans, found, first, allowed, refused, known, rotation, reserved_by, reserved_steps
@@ -105,6 +109,7 @@ def goes_first(
     arrival_s: np.ndarray,
     found: Appraised,
     past: np.ndarray,
+    known: Ratios,
     now_s: float,
 ) -> np.ndarray:
     """Requests at the starvation bound, except those of the largest volume in history, (J,) bool."""
@@ -114,11 +119,20 @@ def goes_first(
         bound_s = arrival_s[j] + rules.max_wait_s  # the sum that the wake is asked for at
         late[j] = bound_s <= now_s + rules.max_wait_length_factor * found.mean_life_s[j]
         any_late |= late[j]
-    if any_late and past.shape[1] > 0:
-        mean_step_s = fleet.step_s.mean()
-        past_volume = volumes(market.scarcity, fleet, past[0], past[1], past[1] * mean_step_s)
-        late &= found.volume <= quantile(past_volume, 1.0 - rules.max_wait_exempt_share)
+    if any_late and len(past) > MIN_VOLUMES and rules.max_wait_exempt_share > 0:
+        largest = large_volume(rules, market, fleet, past, known)
+        for j in range(len(arrival_s)):
+            late[j] &= found.volume[j] <= largest
     return late
+
+
+@kernel
+def large_volume(rules: Rules, market: Market, fleet: Fleet, past: np.ndarray, known: Ratios) -> float:
+    """Volume that only the exempt share of past arrivals exceeds."""
+    prompt, mean_step_s = past[:, PROMPT].copy(), fleet.step_s.mean()
+    output = mean_lengths(past[:, PREDICTED].copy(), prompt, known)
+    volume = volumes(market.scarcity, fleet, prompt, output, output * mean_step_s)
+    return quantile(volume, 1.0 - rules.max_wait_exempt_share)
 
 
 @kernel

@@ -16,8 +16,8 @@ import numpy as np
 
 from olp_ray.core import kernels
 from olp_ray.core.fairness import TenantShares
-from olp_ray.core.history import PREDICTED, PROMPT, ArrivalHistory
-from olp_ray.core.kernels.records import KV_INTEGRAL, KV_PRICE, TIMED_KV_INTEGRAL, Appraised, Market, Ratios
+from olp_ray.core.history import ArrivalHistory
+from olp_ray.core.kernels.records import KV_INTEGRAL, KV_PRICE, TIMED_KV_INTEGRAL, Appraised, Market
 from olp_ray.core.policies.appraisal import rules_of, uncached_tokens
 from olp_ray.core.policies.base import PolicyStep, View
 from olp_ray.core.policies.central import check_version
@@ -26,8 +26,6 @@ from olp_ray.core.policies.price_updates import PriceUpdates
 from olp_ray.core.policies.rejection import RejectionRule
 from olp_ray.core.policies.settings import PolicySettings
 from olp_ray.core.types import Decision, Objective, Request
-
-MIN_VOLUMES = 50  # arrivals before the largest are told from the rest
 
 
 class Decided(NamedTuple):
@@ -53,10 +51,10 @@ class OnlineLP:
         self._settings = settings.online_lp
         self._rejection = RejectionRule(settings, grace=True)
         self._history = ArrivalHistory(self._settings.history, self._settings.rate_window)
-        self._past: tuple[np.ndarray, Ratios, np.ndarray] | None = None  # see `_past_lengths`
         self._prices = PriceUpdates(self._settings)
         self._shares = TenantShares(self._settings.reward_window_s)
         self._rotation = 0
+        self._all_one = np.ones(64)
         self.reconfigure(settings.objective)
 
     @property
@@ -151,8 +149,13 @@ class OnlineLP:
     def _queue_weights(self, view: View, now_s: float) -> np.ndarray:
         queue, objective = view.waiting, self._objective
         if not (queue.has_priorities or objective.class_weights or objective.tenant_fairness):
-            return np.ones(len(queue))
+            return self._ones(len(queue))
         return self._weights((entry.request for entry in queue), queue.priority, now_s)
+
+    def _ones(self, count: int) -> np.ndarray:
+        if count > len(self._all_one):
+            self._all_one = np.ones(2 * count)
+        return self._all_one[:count]
 
     def _weights(self, requests: Iterable[Request], priority: np.ndarray, now_s: float) -> np.ndarray:
         """Multiplier of each request's reward by class, priority and its tenant's share, (J,)."""
@@ -182,26 +185,12 @@ class OnlineLP:
                 uncached_tokens(view),
                 view.may_run(),
                 view.calibration.ratios,
-                self._past_lengths(view),
+                self._history.rows,
                 self._rotation,
                 float(now_s),
                 look,
             )
         )
-
-    def _past_lengths(self, view: View) -> np.ndarray:
-        """Prompt and calibrated mean output of past arrivals, (2, n); none where the largest are not told apart.
-
-        Kept until a request arrives or lengths are learned anew.
-        """
-        rows, ratios = self._history.rows, view.calibration.ratios
-        if self._past is None or self._past[0] is not rows or self._past[1] is not ratios:
-            if len(rows) <= MIN_VOLUMES or self._settings.max_wait_exempt_share == 0:
-                rows = rows[:0]
-            prompt = np.ascontiguousarray(rows[:, PROMPT])
-            lengths = view.calibration.mean_length(rows[:, PREDICTED], prompt)
-            self._past = self._history.rows, ratios, np.array((prompt, lengths))
-        return self._past[2]
 
     def _carry_out(self, view: View, decided: Decided, now_s: float) -> tuple[Decision, ...]:
         decisions: list[Decision] = []

@@ -114,7 +114,7 @@ class PriceUpdates:
 
     def _follow_fleet(self, ledger: Ledger) -> None:
         """Keep tables in step with the fleet: devices that stay keep theirs, new ones start at price 0."""
-        ids = tuple(device.id for device in ledger.devices)
+        ids = ledger.device_ids
         if ids == self.device_ids:
             return
         tables = np.zeros((len(ids), 5, self.buckets + 1))

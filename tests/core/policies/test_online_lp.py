@@ -231,8 +231,8 @@ def test_a_request_goes_first_at_its_own_wake_whatever_sums_round_to(make_settin
     view = router._view()
     found = router.policy.appraise(view, 60.7 + 2.3)
     about = router.policy._rules, router.policy._market, router.ledger.fleet
-    none_past = np.empty((2, 0))
-    first = kernels.decision.goes_first(*about, view.waiting.arrival_s.copy(), found, none_past, 60.7 + 2.3)
+    none_past, known = np.empty((0, 5)), view.calibration.ratios
+    first = kernels.decision.goes_first(*about, view.waiting.arrival_s.copy(), found, none_past, known, 60.7 + 2.3)
     assert first.tolist() == [True, True]
 
 
