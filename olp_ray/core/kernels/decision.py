@@ -9,6 +9,7 @@ Notation: `core.policies.appraisal` for V, c, A; f is the share of the price tha
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
@@ -27,11 +28,13 @@ from olp_ray.core.kernels.records import (
     PROMPT,
     Appraised,
     Fleet,
+    Limits,
     Market,
     Plans,
     Ratios,
     Rules,
     Wanted,
+    Weights,
 )
 from olp_ray.core.kernels.rejection import passed, refuse
 from olp_ray.core.kernels.worth import deadline_share, gate
@@ -41,15 +44,31 @@ TINY = np.finfo(np.float64).tiny
 
 
 @kernel
+def rules_of(numbers: np.ndarray) -> Rules:
+    """`Rules` from all of its numbers, in order."""
+    at = numbers
+    weights = Weights(at[0], at[1], at[2], at[3], at[4], at[5], at[6] > 0)
+    limits = Limits(int(at[7]), at[8], at[9], at[10], at[11])
+    return Rules(
+        weights,
+        limits,
+        *(at[12], at[13], at[14], at[15], at[16], at[17]),  # to level_ratio
+        *(at[18], at[19], at[20], at[21]),  # guard and gate
+        *(at[22], at[23], at[24]),  # starvation bound
+        *(at[25], at[26], at[27], at[28] > 0),
+    )
+
+
+@kernel
 def decide(
-    rules: Rules,
-    market: Market,
-    fleet: Fleet,
+    rule_numbers: np.ndarray,
+    market_of: tuple[Any, ...],
+    fleet_of: tuple[Any, ...],
+    known_of: tuple[Any, ...],
     columns: np.ndarray,
     weights: np.ndarray,
     uncached: np.ndarray,
     may_run: np.ndarray,
-    known: Ratios,
     past: np.ndarray,
     rotation: int,
     now_s: float,
@@ -60,7 +79,12 @@ def decide(
     columns (6, J or more) are those of the queue, weights (J,) multiplies rewards, uncached is (1 or G, J), may_run
     (G, 1 or J) bool, past (n, 5) rows of `core.history`. Unless it is to look at everything, nothing is
     appraised where nothing may start.
+
+    Records come as plain tuples, and rules as one array: to unpack them by name at this border takes longer than a look
+    at a full fleet.
     """
+    rules, market = rules_of(rule_numbers), Market(*market_of)
+    fleet, known = Fleet(*fleet_of), Ratios(*known_of)
     count, devices = len(weights), len(fleet.slots)
     plans = begin(fleet, now_s, rules.prefill_ahead_s, count)
     refused, refuse_s = refuse(rules.limits, rules.weights, fleet, plans, columns, count, known, now_s)

@@ -80,6 +80,8 @@ class OnlineLP:
     def reconfigure(self, objective: Objective) -> None:
         self._objective = objective
         self._rules = rules_of(objective, self._settings, self._rejection)
+        weights, limits, *rest = self._rules
+        self._rule_numbers = np.array([*weights, *limits, *rest], dtype=np.float64)
 
     def snapshot(self) -> dict[str, Any]:
         return {
@@ -177,14 +179,14 @@ class OnlineLP:
         """Who starts where and who is turned away; with look, all that `Decided` says although nothing may start."""
         return Decided(
             *kernels.decision.decide(
-                self._rules,
-                self._market,
-                view.ledger.fleet,
+                self._rule_numbers,
+                tuple(self._market),
+                tuple(view.ledger.fleet),
+                tuple(view.calibration.ratios),
                 view.waiting.columns,
                 weights,
                 uncached_tokens(view),
                 view.may_run(),
-                view.calibration.ratios,
                 self._history.rows,
                 self._rotation,
                 float(now_s),
