@@ -83,11 +83,14 @@ class Winners(NamedTuple):
 def pick_winners(bids: Sequence[Bids], scalars: np.ndarray) -> Winners:
     """The argmax across blocks. Only margins above 0 win."""
     terms = PriceScalars(*scalars)
-    margin, delay, rotated = (np.stack(column) for column in zip(*bids, strict=True))
-    order = np.lexsort((rotated, delay, -margin), axis=0)[0]
-    columns = np.arange(margin.shape[1])
-    device = (rotated[order, columns] + int(terms.rotation)) % int(terms.device_count)
-    return Winners(np.where(margin[order, columns] > 0, device, -1), delay[order, columns])
+    margin, delay, rotated = bids[0]
+    for other in bids[1:]:
+        sooner = (other.delay < delay) | ((other.delay == delay) & (other.rotated < rotated))
+        better = (other.margin > margin) | ((other.margin == margin) & sooner)
+        margin, delay = np.where(better, other.margin, margin), np.where(better, other.delay, delay)
+        rotated = np.where(better, other.rotated, rotated)
+    device = (rotated + int(terms.rotation)) % int(terms.device_count)
+    return Winners(np.where(margin > 0, device, -1), delay)
 
 
 def build_tables(prices: np.ndarray, bucket_s: float) -> np.ndarray:

@@ -246,6 +246,9 @@ class PriceUpdates:
         samples = np.zeros((rounds, batch + waiting, 5))
         rows = np.empty((rounds, batch + waiting, history.rows.shape[1]))
         waited_s = np.zeros((rounds, batch + waiting))
+        own_rows = np.empty((len(queue), history.rows.shape[1]))
+        own_rows[:, PROMPT], own_rows[:, PREDICTED] = queue.prompt_tokens, queue.predicted_output_tokens
+        own_rows[:, WEIGHT], own_rows[:, OWN_E2E], own_rows[:, OWN_TTFT] = weights, queue.slo_e2e_s, queue.slo_ttft_s
         for k in range(rounds):
             rows[k, :batch] = history.rows[rng.integers(0, len(history), batch)]
             samples[k, :batch, SampleColumn.START_S] = rng.integers(0, ahead, batch) * settings.bucket_s
@@ -253,16 +256,7 @@ class PriceUpdates:
             chosen = np.arange(waiting)
             if len(queue) > batch:
                 chosen = rng.choice(len(queue), batch, replace=False)
-            rows[k, batch:] = np.stack(
-                (
-                    queue.prompt_tokens[chosen],
-                    queue.predicted_output_tokens[chosen],
-                    weights[chosen],
-                    queue.slo_e2e_s[chosen],
-                    queue.slo_ttft_s[chosen],
-                ),
-                axis=1,
-            )
+            rows[k, batch:] = own_rows[chosen]
             samples[k, batch:, SampleColumn.WEIGHT] = len(queue) / max(waiting, 1)
             samples[k, :, SampleColumn.ROUND] = k
             waited_s[k, batch:] = now_s - queue.arrival_s[chosen]
