@@ -38,6 +38,7 @@ class Forecast:
         self._calibration, self.level = calibration, level
         self._prefill_rate = ledger.prefill.rate_tokens_per_s
         self._plans = kernels.planning.begin(ledger.fleet, float(now_s), float(prefill_ahead_s), 0)
+        kernels.planning.count_kv(self._plans)
 
     @property
     def slots(self) -> np.ndarray:

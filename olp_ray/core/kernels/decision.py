@@ -19,7 +19,7 @@ from olp_ray.core.kernels.compiler import kernel
 from olp_ray.core.kernels.holding import utilisation
 from olp_ray.core.kernels.lengths import mean_lengths
 from olp_ray.core.kernels.ordering import chosen, quantile, stable_order
-from olp_ray.core.kernels.planning import any_room, begin, may_hold, room_s
+from olp_ray.core.kernels.planning import any_room, begin, count_kv, may_hold, room_s
 from olp_ray.core.kernels.records import (
     ARRIVAL_S,
     KEPT,
@@ -94,6 +94,7 @@ def decide(
     placed, order = np.empty((0, 2), dtype=np.int64), np.empty(0, dtype=np.int64)
     open_to, output, length = np.zeros((devices, 0), dtype=np.bool_), np.empty(0), np.empty(0)
     if devices > 0 and (look or (left > 0 and (at_bound > 0 or any_room(plans)))):
+        count_kv(plans)
         found = appraise(rules, market, fleet, plans.backlog, columns, weights, uncached, known, now_s)
         output, length = found.output_tokens, found.length_tokens
         if rules.limits.rejects != NEVER:

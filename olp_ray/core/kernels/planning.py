@@ -27,7 +27,8 @@ PREFILL_MARGIN_S = 1e-6  # so that a wake for room in the prefill queue finds it
 def begin(fleet: Fleet, now_s: float, prefill_ahead_s: float, admissions: int) -> Plans:
     """What devices hold now, and nothing planned yet: most are full at most times, and are never asked for.
 
-    There is room for so many admissions on each device.
+    There is room for so many admissions on each device. KV tokens are still to be counted, by `count_kv`: most looks
+    end before anyone asks for them.
     """
     devices = len(fleet.slots)
     slots, width = fleet.slots.copy(), admissions
@@ -47,7 +48,7 @@ def begin(fleet: Fleet, now_s: float, prefill_ahead_s: float, admissions: int) -
         fleet.step_s,
         now_s,
         fleet.residents + fleet.external_slots,
-        kv_held(fleet.held_by, fleet.residents, fleet.external_kv_tokens, now_s, fleet.step_s),
+        np.zeros(devices),
         backlogs(fleet.backlog_tokens, fleet.backlog_at_s, fleet.prefill_tokens_per_s, now_s),
         np.full(devices, -1),
         np.empty((devices, width)),
@@ -61,6 +62,13 @@ def begin(fleet: Fleet, now_s: float, prefill_ahead_s: float, admissions: int) -
 def has_room(plans: Plans, g: int) -> bool:
     """A slot is free, and prefill is not kept busy longer than it looks ahead."""
     return takes_more(plans.slots[g], plans.occupied[g], plans.backlog[g], plans.backlog_limit[g])
+
+
+@kernel
+def count_kv(plans: Plans) -> None:
+    """Fill in what each device holds now, before anything is admitted."""
+    external = plans.external_kv_tokens
+    plans.kv_now[:] = kv_held(plans.held_by, plans.residents, external, plans.now_s, plans.step_s)
 
 
 @kernel

@@ -14,7 +14,7 @@ import numpy as np
 from olp_ray.core.kernels.compiler import kernel
 from olp_ray.core.kernels.holding import utilisation
 from olp_ray.core.kernels.lengths import mean_lengths
-from olp_ray.core.kernels.planning import has_room
+from olp_ray.core.kernels.planning import count_kv, has_room
 from olp_ray.core.kernels.records import (
     ARRIVAL_S,
     AT_DEADLINE,
@@ -68,7 +68,8 @@ def last_start(weights: Weights, by_ttft_s: float, by_e2e_s: float) -> float:
 @kernel
 def is_busy(fleet: Fleet, plans: Plans, guard: float) -> bool:
     """Whether every device takes no more now, or is at the guard: by what it holds, or by how much slower than when
-    idle it iterates."""
+    idle it iterates. Nothing has been admitted yet."""
+    count_kv(plans)
     for g in range(len(fleet.slots)):
         held = utilisation(plans.slots[g], plans.kv_tokens[g], plans.occupied[g], plans.kv_now[g]) >= guard
         slow = fleet.idle_step_s[g] <= SLOW * fleet.step_s[g]
