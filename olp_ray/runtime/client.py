@@ -19,6 +19,7 @@ from olp_ray.runtime.messages import Answer, Report, Submission
 
 _log = logging.getLogger(__name__)
 _RETRY_S = 0.05
+_SPACING_S = 0.005  # between two reports: the first goes at once, and what comes meanwhile goes with the next
 
 
 class Reporter:
@@ -40,11 +41,14 @@ class Reporter:
             self._filled.clear()
             events, self._events = self._events, []
             await deliver(self._coordinator.report.remote, events)
+            await asyncio.sleep(_SPACING_S)
 
 
 class IngressLine:
     """Submits requests for `ingress_id`, and gives every answer to on_answer.
 
+    What is decided at once comes with the reply, the rest over a stream: so of two assignments of one request the
+    older, with the smaller attempt, may come last.
     in_flight returns the `Report` that a coordinator in a new process is told first.
     """
 
@@ -79,7 +83,10 @@ class IngressLine:
             await self._filled.wait()
             self._filled.clear()
             batch, self._submissions = self._submissions, []
-            process_id = await deliver(self._coordinator.submit.remote, self._ingress_id, batch)
+            reply = await deliver(self._coordinator.submit.remote, self._ingress_id, batch)
+            process_id, answers = reply or (None, ())
+            for answer in answers:
+                self._on_answer(answer)
             if self._reading is not None and process_id != self._process_id:
                 self._reading.cancel()  # a broken stream is told later than calls come through again
 

@@ -97,10 +97,15 @@ class Coordinator:
         sys.setswitchinterval(_SWITCH_S)
         gc.freeze()  # what was imported is not looked through again: a full collection takes 45 ms with it
 
-    async def submit(self, ingress_id: str, submissions: Sequence[Submission]) -> int:
-        """Many requests in one call; answers come over `answers`. Returns this process's id, like `hello`."""
-        self._running().submit(ingress_id, submissions)
-        return os.getpid()
+    async def submit(self, ingress_id: str, submissions: Sequence[Submission]) -> tuple[int, list[Answer]]:
+        """Many requests in one call. Returns this process's id, like `hello`, and what is decided at once.
+
+        Answers to what waits come later, over `answers`.
+        """
+        live = self._running()
+        live.submit(ingress_id, submissions)
+        live.tick()
+        return os.getpid(), live.outbox.take(ingress_id)
 
     async def report(self, events: Sequence[Event]) -> None:
         """Started, Progressed, Finished, Preempted, Cancelled, ReplicaRefused and device events, many in one call."""

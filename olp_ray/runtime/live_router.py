@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import logging
+import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -54,6 +55,7 @@ class LiveRouter:
         self._orphans = Orphans()
         self._reunion = Reunion()
         self._awake = asyncio.Event()
+        self._due_s = -math.inf  # when to turn although nothing has come
         self._turned_s = time.monotonic()
         self._closed = False
         self.outbox = Outbox()
@@ -64,7 +66,7 @@ class LiveRouter:
     # -- in ------------------------------------------------------------------------------------------------------
 
     def submit(self, ingress_id: str, submissions: Iterable[Submission]) -> None:
-        """Requests of one ingress; sending one again changes nothing."""
+        """Requests of one ingress. Sending one again changes nothing, and brings its assignment again."""
         now_s = self._clock()
         for submission in submissions:
             key = submission.request.key
@@ -72,6 +74,8 @@ class LiveRouter:
             if owner != ingress_id:
                 self.outbox.put(ingress_id, Refused(key, "EventError", f"request id {key.request_id!r} is in use"))
                 continue
+            if (assigned := self._priced.router.where(key)) is not None:
+                self.outbox.put(ingress_id, Assign(assigned, submission.request))
             if self._is_known(key) or key in self._coming:
                 continue
             self._coming.add(key)
@@ -118,21 +122,24 @@ class LiveRouter:
     async def run(self) -> None:
         """Turn until `close`. No error of a tick ends it."""
         while not self._closed:
-            next_wake_s = self.tick()
-            delay_s = min(max(next_wake_s - self._clock(), 0.0), _HEARTBEAT_S)
+            if self._inbox or self._clock() >= self._due_s:
+                self.tick()
             try:
-                async with asyncio.timeout(delay_s):
+                async with asyncio.timeout(max(self._due_s - self._clock(), 0.0)):
                     await self._awake.wait()
             except TimeoutError:
                 pass
             self._awake.clear()
 
     def tick(self) -> float:
-        """Hand the inbox to the router and its decisions to their owners; when it wants to be called again."""
-        began = time.perf_counter()
+        """Hand the inbox to the router and its decisions to their owners; when to do that again at the latest."""
         now_s = self._clock()
-        if (held_until_s := self._reunion.held_until_s(now_s)) is not None:
-            return held_until_s
+        held_until_s = self._reunion.held_until_s(now_s)
+        self._due_s = min(self._turn(now_s) if held_until_s is None else held_until_s, now_s + _HEARTBEAT_S)
+        return self._due_s
+
+    def _turn(self, now_s: float) -> float:
+        began = time.perf_counter()
         self._agree()
         for ingress_id in self._reunion.given_up(now_s):
             self._let_go(ingress_id, Report())
@@ -215,13 +222,9 @@ class LiveRouter:
             self.device_up(device)
         self.tick()
         self.outbox.take(ingress_id)  # what was not read counts as lost
-        held = [(self._priced.router.where(waiting.request.key), waiting.request) for waiting in report.waiting]
-        for key, request in held:
-            if key is not None and self._owners.get(request.key) == ingress_id:
-                self.outbox.put(ingress_id, Assign(key, request))
+        self.submit(ingress_id, report.waiting)
         self._let_go(ingress_id, report)
         self._take_back({ingress_id: report})
-        self.submit(ingress_id, report.waiting)
 
     def _let_go(self, ingress_id: str, report: Report) -> None:
         """Cancel what this ingress owns here and has no longer."""

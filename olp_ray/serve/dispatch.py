@@ -136,7 +136,8 @@ class Dispatcher:
         ticket.decide(answer)
 
     def _assign(self, ticket: Ticket, assign: Assign) -> None:
-        if ticket.assignment is not None and ticket.assignment.key == assign.key:
+        known = ticket.assignment
+        if known is not None and (known.key == assign.key or known.key.attempt > assign.key.attempt):
             return
         ticket.assignment = assign
         if not self._to_start:

@@ -72,18 +72,40 @@ def test_arrival_is_when_the_request_came_in_not_when_it_was_sent():
     assert bench.priced.router.ledger.request(AssignmentKey("a", Stage.MIXED, "d0", 0, 0)).arrival_s == 6.0
 
 
-def test_sending_a_request_again_changes_nothing_and_an_id_in_use_is_refused():
+def test_sending_a_request_again_only_brings_its_assignment_again_and_an_id_in_use_is_refused():
     bench = Bench()
     bench.submit("a")
     bench.submit("a")
-    assert ids(bench.tick()) == ["a"]
-    bench.submit("a")
-    assert bench.tick() == []
+    [first] = bench.tick()
+    assert first.request.id == "a"
+    bench.submit("a")  # the reply with its assignment was lost
+    [again] = bench.tick()
+    assert again.key == first.key
+    assert bench.priced.router.counters["assigned"] == 1
+    assert len(bench.priced.router.queue) == 0
     bench.submit("a", ingress="other")
     bench.live.tick()
     [refused] = bench.answers("other")
     assert isinstance(refused, Refused)
     assert "in use" in refused.text
+
+
+def test_the_loop_does_not_turn_again_for_what_was_handed_in_meanwhile():
+    async def main():
+        bench = Bench()
+        loop = asyncio.ensure_future(bench.live.run())
+        await asyncio.sleep(0.05)
+        before = bench.live.counts["ticks"]
+        for name in "ab":
+            bench.submit(name)
+            bench.live.tick()
+            await asyncio.sleep(0.02)
+        turned = bench.live.counts["ticks"] - before
+        bench.live.close()
+        await loop
+        return turned, ids(bench.answers())
+
+    assert asyncio.run(main()) == (2, ["a", "b"])
 
 
 def test_what_can_never_run_is_rejected_and_forgotten():
