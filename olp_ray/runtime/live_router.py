@@ -135,12 +135,14 @@ class LiveRouter:
         """Hand the inbox to the router and its decisions to their owners; when to do that again at the latest."""
         now_s = self._clock()
         held_until_s = self._reunion.held_until_s(now_s)
-        self._due_s = min(self._turn(now_s) if held_until_s is None else held_until_s, now_s + _HEARTBEAT_S)
+        next_wake_s = self._turn() if held_until_s is None else held_until_s
+        self._due_s = min(next_wake_s, now_s + _HEARTBEAT_S)
         return self._due_s
 
-    def _turn(self, now_s: float) -> float:
+    def _turn(self) -> float:
         began = time.perf_counter()
         self._agree()
+        now_s = self._clock()
         for ingress_id in self._reunion.given_up(now_s):
             self._let_go(ingress_id, Report())
         events, self._inbox = self._inbox, []

@@ -302,6 +302,7 @@ class TestRestart:
         assert after.tick() == []
         after.now_s += 0.5
         assert ids(after.tick()) == ["c"]  # a is over
+        assert not after.live.errors
         after.live.hello("j", Report())
         assert len(after.priced.router.ledger) == 1
 
