@@ -36,7 +36,8 @@ class WorkStream:
             rounds=self.rounds,
             device_ids=self.device_ids,
             scalars=np.array(
-                PriceScalars(1.0, 0.1, 0.5, update_id % devices, devices, lookahead, grid, next_grid), dtype=np.float64
+                PriceScalars(1.0, 0.1, 0.5, 0.1, 0.02, 1e-4, update_id % devices, devices, lookahead, grid, next_grid),
+                dtype=np.float64,
             ),
             occupied=capacity * self.rng.uniform(0.5, 1.0, capacity.shape),
             capacity=capacity,

@@ -17,6 +17,7 @@ from olp_ray.cli.output import print_table
 from olp_ray.errors import RuntimeShellError
 
 _TIMEOUT_S = 10.0
+_NUMBERS = ("reward", "slot_price", "kv_price", "prefill_price", "earliest_start_s")  # of a device
 
 
 @click.command()
@@ -84,7 +85,7 @@ def answer_table(answer: Mapping[str, Any], when: str) -> Table:
         if answer[name] is not None:
             table.add_row(name, _text(answer[name]))
     for device in answer["devices"]:
-        prices = {name: device[name] for name in ("reward", "slot_price", "kv_price", "earliest_start_s")}
+        prices = {name: device[name] for name in _NUMBERS}
         known = [f"{name} {_text(value)}" for name, value in prices.items() if value is not None]
         reasons = ", ".join(device["reasons"]) or "could start here"
         table.add_row(

@@ -114,9 +114,16 @@ def _device_answer(
     earliest_start_s: float | None,
 ) -> DeviceAnswer:
     if worth is None:
-        return DeviceAnswer(device_id, reasons, None, None, None, earliest_start_s)
-    values = float(worth.reward[j, g]), float(worth.slot_price[g, j]), float(worth.kv_price[g, j])
-    return DeviceAnswer(device_id, reasons, *values, earliest_start_s)
+        return DeviceAnswer(device_id, reasons, None, None, None, None, earliest_start_s)
+    return DeviceAnswer(
+        device_id,
+        reasons,
+        float(worth.reward[j, g]),
+        float(worth.slot_price[g, j]),
+        float(worth.kv_price[g, j]),
+        float(worth.prefill_price[g, j]),
+        earliest_start_s,
+    )
 
 
 def _with_worth(plain: Explanation, worth: Worth | None, j: int) -> Explanation:

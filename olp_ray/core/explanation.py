@@ -65,12 +65,15 @@ class DeviceAnswer:
     reward: float | None
     slot_price: float | None
     kv_price: float | None
+    prefill_price: float | None
     earliest_start_s: float | None
 
     @property
     def price(self) -> float | None:
-        """c: price of the life over both resources."""
-        return None if self.slot_price is None or self.kv_price is None else self.slot_price + self.kv_price
+        """c: price of the life over all resources."""
+        if self.slot_price is None or self.kv_price is None or self.prefill_price is None:
+            return None
+        return self.slot_price + self.kv_price + self.prefill_price
 
     @property
     def margin(self) -> float | None:

@@ -38,6 +38,9 @@ class PriceScalars(NamedTuple):
     bucket_s: float
     learning_rate: float
     base_price: float  # pi0
+    anchor_pull: float  # share of the way to the anchor that each gradient step goes
+    slot_anchor: float  # price per slot and second, as `core.stationary` has it
+    kv_anchor: float  # price per KV token and second
     rotation: float  # device index that goes first in ties
     device_count: float  # G of the whole fleet
     lookahead_buckets: float  # gradient steps touch only these; beyond, the mean of their second half
@@ -182,6 +185,8 @@ class PriceBlock:
             self._per_device.capacity,
             terms.learning_rate,
             terms.base_price,
+            terms.anchor_pull,
+            np.array([terms.slot_anchor, terms.kv_anchor]),
         )
         ahead = min(int(terms.lookahead_buckets), stepped.shape[2])
         stepped[:, :, ahead:] = np.ascontiguousarray(stepped[:, :, ahead // 2 : ahead]).mean(axis=2)[:, :, None]

@@ -19,7 +19,7 @@ from olp_ray.core.types import Arrived, Assign, Device, Finished, Request
 
 def warm_block() -> None:
     """Carry out one update of a price block of one device and two buckets."""
-    scalars = np.array(PriceScalars(1.0, 0.1, 1.0, 0.0, 1.0, 2.0, 0.0, 0.0))
+    scalars = np.array(PriceScalars(1.0, 0.1, 1.0, 0.1, 0.1, 0.1, 0.0, 1.0, 2.0, 0.0, 0.0))
     block = PriceBlock([0], np.zeros((1, 2, 2)), 0)
     per_device = PerDevice(np.zeros((1, 2, 2)), np.ones((1, 2, 2)), np.ones(1), np.array([-1]))
     block.begin(0, scalars, per_device, np.array([[0.0, 1.0, 1.0, 1.0, 0.0]]), np.ones((1, 4, 1)))

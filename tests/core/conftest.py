@@ -89,7 +89,7 @@ class WorkStream:
             np.repeat(np.arange(self.rounds), self.samples),
         ]
         grid, next_grid = self.update_id // 2, (self.update_id + 1) // 2
-        scalars = PriceScalars(4.0, 0.3, 0.8, self.update_id % devices, devices, 8, grid, next_grid)
+        scalars = PriceScalars(4.0, 0.3, 0.8, 0.1, 0.02, 1e-4, self.update_id % devices, devices, 8, grid, next_grid)
         value = rng.uniform(-0.5, 6, (n, 4, 1 if self.columns == "one" else devices))
         if self.columns != "one":
             value[rng.random(value.shape) < 0.1] = -np.inf

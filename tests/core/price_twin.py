@@ -44,7 +44,7 @@ def plain_shift(prices, buckets):
     return moved
 
 
-def plain_step(prices, terms, occupied, capacity, demand):
+def plain_step(prices, terms, anchor, occupied, capacity, demand):
     """One projected gradient step on one device and resource; all arrays (N,)."""
     ahead = min(int(terms.lookahead_buckets), len(prices))
     stepped = prices.copy()
@@ -52,6 +52,7 @@ def plain_step(prices, terms, occupied, capacity, demand):
         free = max(1 - occupied[h] / capacity[h], 0)
         x = demand[h] / capacity[h] - free
         moved = prices[h] + terms.learning_rate * terms.base_price / capacity[h] * x
+        moved += terms.anchor_pull * (anchor - moved)
         stepped[h] = min(max(moved, 0), PRICE_CAP * terms.base_price / capacity[h])
     for h in range(ahead, len(prices)):
         stepped[h] = sum(stepped[ahead // 2 : ahead]) / (ahead - ahead // 2)
@@ -61,6 +62,7 @@ def plain_step(prices, terms, occupied, capacity, demand):
 def plain_update(prices, work, bidding):
     """Prices (G, 2, N) after one whole update of the devices `bidding`."""
     terms = PriceScalars(*work.scalars)
+    anchors = terms.slot_anchor, terms.kv_anchor
     devices, _, buckets = prices.shape
     prices = prices.copy()
     for round_index in range(work.rounds):
@@ -81,5 +83,7 @@ def plain_update(prices, work, bidding):
                 demand[g] += weight * plain_demand(buckets, terms.bucket_s, at_s, prompt, life_s, work.step_s[g])
         for g in bidding:
             for r in range(2):
-                prices[g, r] = plain_step(prices[g, r], terms, work.occupied[g, r], work.capacity[g, r], demand[g, r])
+                prices[g, r] = plain_step(
+                    prices[g, r], terms, anchors[r], work.occupied[g, r], work.capacity[g, r], demand[g, r]
+                )
     return prices

@@ -122,7 +122,7 @@ def test_demand_is_the_mean_of_every_bucket(work_stream, seed):
 def step_once(demand, capacity, occupied, price, base_price=0.5, rate=0.1):
     """Slot price of bucket 0 after one step, with `demand` slots wanted there by one request of that weight."""
     buckets = 4
-    scalars = np.array(PriceScalars(16.0, rate, base_price, 0, 1, buckets, 0, 0), dtype=float)
+    scalars = np.array(PriceScalars(16.0, rate, base_price, 0, 0, 0, 0, 1, buckets, 0, 0), dtype=float)
     flat = np.ones((1, 2, buckets))
     samples = np.array([[0.0, 0.0, 16.0, demand, 0.0]])
     block = PriceBlock([0], flat * price, 0)
@@ -333,7 +333,7 @@ def test_snapshot_of_other_devices_is_refused(work_stream):
 
 
 def scalars(rotation, devices):
-    return np.array(PriceScalars(1.0, 0.1, 1.0, rotation, devices, 4, 0, 0), dtype=float)
+    return np.array(PriceScalars(1.0, 0.1, 1.0, 0.1, 0.02, 1e-4, rotation, devices, 4, 0, 0), dtype=float)
 
 
 def bids(*rows):

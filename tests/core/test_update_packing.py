@@ -49,9 +49,11 @@ def test_small_steps_on_one_batch_come_near_the_exact_prices(work_stream):
     left = []
     for seed in range(4):
         work = work_stream(seed, devices=2, rounds=1, samples=40).next()
-        scalars = work.scalars.copy()
-        scalars[2] = 20.0  # prices are not capped
-        scalars[5:8] = 12, 0, 0  # look ahead over all buckets, and keep the grid
+        # prices are neither capped nor drawn anywhere; look ahead over all buckets, and keep the grid
+        terms = PriceScalars(*work.scalars)._replace(
+            base_price=20.0, anchor_pull=0.0, lookahead_buckets=12, grid=0, next_grid=0
+        )
+        scalars = np.array(terms, dtype=float)
         problem = round_packing(dataclasses.replace(work, scalars=scalars), 0)
         exact = solve_packing(problem).objective
         block, reached = PriceBlock(np.arange(2), np.zeros((2, 2, 12)), 0), []

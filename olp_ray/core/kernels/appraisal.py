@@ -73,7 +73,7 @@ def appraise(
         uncached,
         Speeds(fleet.step_s[:looked_at], backlog[:looked_at], fleet.prefill_tokens_per_s[:looked_at]),
     )
-    cost = costs_from_now(market.tables, rules.bucket_s, uncached, found.life_s, output)
+    cost = costs_from_now(market.tables, rules.bucket_s, uncached, found.life_s, output, market.prefill_price)
     volume = volumes(market.scarcity, fleet, prompt, output, found.mean_life_s)
     return Appraised(
         waited_s,

@@ -73,11 +73,16 @@ def life_cost(
 
 @kernel
 def costs_from_now(
-    tables: np.ndarray, bucket_s: float, prompt_tokens: np.ndarray, life_s: np.ndarray, output_tokens: np.ndarray
+    tables: np.ndarray,
+    bucket_s: float,
+    prompt_tokens: np.ndarray,
+    life_s: np.ndarray,
+    output_tokens: np.ndarray,
+    prefill_price: float,
 ) -> np.ndarray:
-    """Price of lives that start now, where every integral is 0, (G, J).
+    """Price of lives that start now, where every integral is 0, and of their prefill, (G, J).
 
-    tables is (G, 5, N + 1), output_tokens (J,), the other arrays (1 or G, J).
+    tables is (G, 5, N + 1), output_tokens (J,), the other arrays (1 or G, J); prompt_tokens are those to be prefilled.
     """
     found = np.empty((len(tables), len(output_tokens)))
     for g in range(len(tables)):
@@ -85,7 +90,8 @@ def costs_from_now(
         lives_s = life_s[g if len(life_s) > 1 else 0]
         for j in range(found.shape[1]):
             slot, kv, timed = integrals(tables[g], bucket_s, lives_s[j])
-            found[g, j] = slot + prompts[j] * kv + timed / (lives_s[j] / output_tokens[j])
+            growth = timed / (lives_s[j] / output_tokens[j])
+            found[g, j] = slot + prompts[j] * kv + growth + prefill_price * prompts[j]
     return found
 
 
@@ -184,12 +190,16 @@ def gradient_step(
     capacity: np.ndarray,
     learning_rate: float,
     base_price: float,
+    anchor_pull: float,
+    anchor: np.ndarray,
 ) -> np.ndarray:
-    """Prices (G, 2, N) after one projected step along the excess demand; all arrays have that shape."""
+    """Prices (G, 2, N) after one projected step along the excess demand and towards anchor (2,); the other arrays have
+    that shape."""
     found = np.empty(prices.shape)
     for g, r, h in np.ndindex(prices.shape):
         free = max(1.0 - occupied[g, r, h] / capacity[g, r, h], 0.0)
         excess = wanted[g, r, h] / capacity[g, r, h] - free
         moved = prices[g, r, h] + learning_rate * (base_price / capacity[g, r, h]) * excess
+        moved += anchor_pull * (anchor[r] - moved)
         found[g, r, h] = min(max(moved, 0.0), PRICE_CAP * base_price / capacity[g, r, h])
     return found

@@ -78,6 +78,7 @@ class Market(NamedTuple):
     tables: np.ndarray  # (G, 5, N + 1)
     base_price: float  # pi0
     scarcity: np.ndarray  # (3,) weighs a life's shares of slots, KV tokens and iteration time into one volume
+    prefill_price: float  # reward per prompt token that has to be prefilled
 
 
 class Limits(NamedTuple):

@@ -115,16 +115,18 @@ class OnlineLP:
         )
 
     def worth(self, view: View, now_s: float) -> Worth:
-        """What the next decision would weigh; the price of a life is split by pricing it with one resource free."""
+        """What the next decision would weigh; the price of a life is split by pricing it with a resource free."""
         found = self.appraise(view, now_s)
         kv_free = self._prices.tables.copy()
         kv_free[:, [KV_PRICE, KV_INTEGRAL, TIMED_KV_INTEGRAL]] = 0.0
         slot_price = kernels.pricing.costs_from_now(
-            kv_free, self._settings.bucket_s, uncached_tokens(view), found.life_s, found.output_tokens
+            kv_free, self._settings.bucket_s, uncached_tokens(view), found.life_s, found.output_tokens, 0.0
         )
+        prefill_price = np.broadcast_to(self._prices.prefill_price * uncached_tokens(view), slot_price.shape)
+        kv_price = found.cost - slot_price - prefill_price
         known = kernels.decision.levels(found.key, self._settings.level_ratio, view.calibration.log_error)
         level = np.where(np.isnan(found.key), np.nan, known)
-        return Worth(found.value.T, slot_price, found.cost - slot_price, found.lost, found.key, level)
+        return Worth(found.value.T, slot_price, kv_price, prefill_price, found.lost, found.key, level)
 
     def outlook(self, view: View, now_s: float) -> Outlook:
         """The decision of `step` at the prices in force."""
@@ -146,7 +148,7 @@ class OnlineLP:
     @property
     def _market(self) -> Market:
         prices = self._prices
-        return Market(prices.tables, prices.base_price, prices.scarcity)
+        return Market(prices.tables, prices.base_price, prices.scarcity, prices.prefill_price)
 
     def _queue_weights(self, view: View, now_s: float) -> np.ndarray:
         queue, objective = view.waiting, self._objective

@@ -131,7 +131,7 @@ class OnlineLPPaper:
         slot_price, kv_price = (part.reshape(reward.shape).T for part in prices.cost_by_resource(columns))
         nothing = np.full(len(reward), np.nan)
         worth = normalised(reward, self._settings.reward_normaliser, self._largest(reward))
-        return Worth(worth, slot_price, kv_price, nothing, nothing, nothing)
+        return Worth(worth, slot_price, kv_price, np.zeros_like(slot_price), nothing, nothing, nothing)
 
     def outlook(self, view: View, now_s: float) -> Outlook:
         """The decision of `step` at the prices in force, on a copy of the plans."""

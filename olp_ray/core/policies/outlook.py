@@ -33,6 +33,7 @@ class Worth:
     reward: np.ndarray  # (J, G)
     slot_price: np.ndarray  # (G, J) of the whole life
     kv_price: np.ndarray  # (G, J)
+    prefill_price: np.ndarray  # (G, J)
     not_waiting: np.ndarray  # (J,)
     key: np.ndarray  # (J,)
     level: np.ndarray  # (J,)

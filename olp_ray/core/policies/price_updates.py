@@ -30,6 +30,7 @@ from olp_ray.core.policies.base import View
 from olp_ray.core.policies.settings import OnlineLPSettings
 from olp_ray.core.prices import PriceScalars, SampleColumn, build_tables, shift_prices
 from olp_ray.core.reward import Terms, start_value, thresholds
+from olp_ray.core.stationary import StationaryPrices, prices_of, scarcest
 from olp_ray.core.types import Objective, PricesReady, PriceWork
 from olp_ray.errors import PriceError
 
@@ -49,6 +50,7 @@ class PriceUpdates:
         self.tables = np.zeros((0, 5, self.buckets + 1))
         self.base_price = 0.0
         self.scarcity = np.ones(3)
+        self._anchor = StationaryPrices(0.0, 0.0, 0.0)
         self.missed = 0
         self._grid = 0
         self._index = -1
@@ -56,6 +58,11 @@ class PriceUpdates:
         self._in_flight: int | None = None
         self._rebuild_blocks = True
         self._arrived: list[PricesReady] = []
+
+    @property
+    def prefill_price(self) -> float:
+        """Reward per prompt token that has to be prefilled; it has no shard, since prefill is over at once."""
+        return self._anchor.prefill
 
     def next_update_s(self) -> float:
         return (self._index + 1) * self._settings.update_s
@@ -92,6 +99,7 @@ class PriceUpdates:
             "tables": self.tables.copy(),
             "base_price": self.base_price,
             "scarcity": self.scarcity.copy(),
+            "anchor": tuple(self._anchor),
             "missed": self.missed,
             "grid": self._grid,
             "index": self._index,
@@ -105,6 +113,7 @@ class PriceUpdates:
         self.device_ids = tuple(state["device_ids"])
         self.tables, self.base_price = tables, float(state["base_price"])
         self.scarcity = np.array(state["scarcity"])
+        self._anchor = StationaryPrices(*state["anchor"])
         self.missed, self._grid, self._index = int(state["missed"]), int(state["grid"]), int(state["index"])
         self._accepted = np.full(len(self.device_ids), -1, dtype=np.int64)
         self._in_flight, self._rebuild_blocks, self._arrived = None, True, []
@@ -169,7 +178,7 @@ class PriceUpdates:
         ledger = view.ledger
         open_devices = int((~ledger.draining).sum())
         if history.seen < self._settings.min_arrivals or not open_devices:
-            self.base_price = 0.0
+            self.base_price, self._anchor = 0.0, StationaryPrices(0.0, 0.0, 0.0)
             return
         step_s = float(ledger.step_s.mean())
         rows = history.rows
@@ -179,10 +188,11 @@ class PriceUpdates:
         )
         window_s = self._settings.window_s(np.full(len(rows), now_s))
         value = start_value(objective, window_s, terms, 0.0, 0.0, length * step_s)
-        shares = resource_shares(ledger, rows[:, PROMPT], length, length * step_s).mean(axis=1)
-        self.scarcity = shares / shares.max()
+        shares = resource_shares(ledger, rows[:, PROMPT], length, length * step_s)
+        self.scarcity = shares.mean(axis=1) / shares.mean(axis=1).max()
         self._rate = history.rate_per_s(now_s, self._settings.bucket_s)
         self.base_price = self._rate * float(value.mean()) / open_devices
+        self._anchor = prices_of(*scarcest(value, shares, self._rate / open_devices), ledger.fleet)
 
     def _work(
         self,
@@ -201,6 +211,9 @@ class PriceUpdates:
             settings.bucket_s,
             settings.learning_rate,
             self.base_price,
+            settings.anchor_pull,
+            self._anchor.slot,
+            self._anchor.kv,
             float(index % len(self.device_ids)),
             float(len(self.device_ids)),
             float(max(1, round(settings.lookahead_s / settings.bucket_s))),

@@ -143,7 +143,7 @@ def test_peaks_and_reservation_of_the_worked_example(at_prices):
 
 def test_one_price_step_of_the_worked_example():
     """Demand 6 on 4 slots of which 3 are taken: x = 1.25 and p = .05 + .1 * .125 * 1.25 (one bucket, no KV)."""
-    scalars = PriceScalars(16.0, 0.1, 0.5, 0.0, 1.0, 1.0, 0.0, 0.0)
+    scalars = PriceScalars(16.0, 0.1, 0.5, 0.0, 0.0, 0.0, 0.0, 1.0, 1.0, 0.0, 0.0)
     start = np.array([[[0.05], [0.0]]])
     block = PriceBlock([0], start, 0)
     occupied, capacity = np.array([[[3.0], [0.0]]]), np.array([[[4.0], [1e12]]])
