@@ -38,7 +38,7 @@ class Forecast:
         self._calibration, self.level = calibration, level
         self._prefill_rate = ledger.prefill.rate_tokens_per_s
         self._plans = kernels.planning.begin(ledger.fleet, float(now_s), float(prefill_ahead_s), 0)
-        kernels.planning.count_kv(self._plans)
+        self._kv_counted = False
 
     @property
     def slots(self) -> np.ndarray:
@@ -53,7 +53,7 @@ class Forecast:
     @property
     def kv_now(self) -> np.ndarray:
         """KV tokens held per device, (G,), external load and admitted candidates included."""
-        return self._plans.kv_now
+        return self.plans(0).kv_now
 
     @property
     def takes_more(self) -> np.ndarray:
@@ -68,7 +68,7 @@ class Forecast:
     @property
     def utilisation(self) -> np.ndarray:
         """(G,) the fuller of the two resources, as a share; 1 for a device without capacity."""
-        plans = self._plans
+        plans = self.plans(0)
         return kernels.holding.utilisation_of_all(plans.slots, plans.kv_tokens, plans.occupied, plans.kv_now)
 
     def lift_limits(self) -> None:
@@ -104,9 +104,17 @@ class Forecast:
         """What lengths are planned by."""
         return self._calibration.ratios
 
+    @property
+    def begun(self) -> Plans:
+        """The plan as arrays before anything is admitted; KV tokens may still have to be counted."""
+        return self._plans
+
     def plans(self, admissions: int) -> Plans:
         """The plan as arrays, with room for so many more on each device."""
         held = self._plans
+        if not self._kv_counted:
+            kernels.planning.count_kv(held)
+            self._kv_counted = True
         width = int(np.maximum(held.planned, held.residents).max(initial=0)) + admissions
         if width > held.ends.shape[1]:
             wider = np.empty((2, len(self.slots), width))

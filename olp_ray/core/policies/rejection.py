@@ -87,7 +87,7 @@ class RejectionRule:
                 self.limits(objective),
                 weights_of(objective),
                 view.ledger.fleet,
-                forecast.plans(0),
+                forecast.begun,
                 *(queue.columns, len(queue), view.calibration.ratios, float(now_s)),
             )
         )
