@@ -8,7 +8,6 @@ import pytest
 
 from olp_ray.config import FleetConfig, RouterConfig
 from olp_ray.config.build import build_priced_router
-from olp_ray.core import kernels
 from olp_ray.core.explanation import StartRule, WaitReason
 from olp_ray.core.forecast import Forecast
 from olp_ray.core.kernels.records import SLOT_PRICE
@@ -221,19 +220,15 @@ def test_a_request_at_the_bound_goes_first_and_is_not_gated(at_prices):
     assert placed(router.handle(NOW_S, [])) == {"fresh": "g0"}
 
 
-def test_a_request_goes_first_at_its_own_wake_whatever_sums_round_to(make_settings, make_objective, limits):
+def test_a_request_goes_first_at_its_own_wake_whatever_sums_round_to(at_prices):
     """63.0 - 60.7 is less than 2.3, and 60.7 + 2.3 is 63.0."""
-    settings = make_settings(make_objective(e2e=1.0), max_wait_s=2.3, max_wait_exempt_share=0.0, min_arrivals=1000)
-    router = Router([Device("g0", 1, 10**5, 1.0)], "online_lp", settings, limits, seed=0)
-    router.handle(60.0, [Arrived(Request("held", 60.0, 5, 900.0))])
-    router.handle(60.5, [Arrived(Request("older", 60.5, 5, 5.0))])
-    router.handle(60.7, [Arrived(Request("late", 60.7, 5, 5.0))])
-    view = router._view()
-    found = router.policy.appraise(view, 60.7 + 2.3)
-    about = router.policy._rules, router.policy._market, router.ledger.fleet
-    none_past, known = np.empty((0, 5)), view.calibration.ratios
-    first = kernels.decision.goes_first(*about, view.waiting.arrival_s.copy(), found, none_past, known, 60.7 + 2.3)
-    assert first.tolist() == [True, True]
+    wake_s = 60.7 + 2.3
+    assert wake_s - 60.7 < 2.3
+    busy = {"g0": [(10, 500, 5)] * 9}
+    waiting = [Request("late", 60.7, 5, 60.0), Request("fresh", 62.0, 5, 5.0)]
+    for now_s, first in ((math.nextafter(wake_s, 0.0), "fresh"), (wake_s, "late")):
+        router = at_prices([Device("g0", 10, 10**5, 1.0)], busy, **DEAR, waiting=waiting, max_wait_s=2.3)
+        assert placed(router.handle(now_s, [])) == {first: "g0"}
 
 
 @pytest.mark.parametrize(("length", "rejected"), [(10, False), (11, True)])
