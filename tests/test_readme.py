@@ -10,6 +10,8 @@ import click
 import pytest
 
 from olp_ray.cli import main
+from olp_ray.cli.group import COMMANDS as CLI_COMMANDS
+from olp_ray.cli.options import DEFAULT_OUT
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -42,6 +44,20 @@ def test_commands_in_the_pages_exist_with_their_flags(line: str) -> None:
             assert found is not None, f"no command {name!r}"
             command = found
         command.make_context(command.name, words, parent=context)
+
+
+def test_what_the_commands_write_is_ignored() -> None:
+    """By name: a copy without its repository has the same list."""
+    helped = "\n".join((ROOT / "olp_ray" / "cli" / f"{name}.py").read_text() for name in ("group", *CLI_COMMANDS))
+    typed = "\n".join([*(page.read_text() for page in PAGES), helped])
+    folders = set(re.findall(r"--out (\w[\w-]*)", typed))
+    files = set(re.findall(r"workload (?:generate|convert \S+) (\w[\w.-]*)", typed))
+    assert {"o", "run", "smoke", "inline", "shards", "DIR"} <= folders
+    assert "trace.csv" in files
+    ignored = (ROOT / ".gitignore").read_text().splitlines()
+    defaults = {DEFAULT_OUT, "olp-ray-sweep", "quality-runs"}
+    assert {f"/{name}/" for name in folders} | {f"{name}/" for name in defaults} <= set(ignored)
+    assert {f"/*{Path(name).suffix}" for name in files} <= set(ignored)
 
 
 def test_the_pages_show_commands() -> None:
