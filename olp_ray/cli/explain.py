@@ -7,16 +7,22 @@ import json
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import click
+from rich.console import Console
 from rich.table import Table
 
 from olp_ray.cli.output import print_table
 from olp_ray.errors import RuntimeShellError
 
 _TIMEOUT_S = 10.0
+LEGEND = (
+    "reward: V, what starting now earns. option_value: V less the price of the life on the best device, at least 0. "
+    "not_waiting: what is lost by not starting now. key: not_waiting per unit of price on the cheapest device. level: "
+    "class of keys close to each other; higher levels start first. docs/policies.md has the rule."
+)
 _NUMBERS = ("reward", "slot_price", "kv_price", "prefill_price", "earliest_start_s")  # of a device
 
 
@@ -40,6 +46,8 @@ def explain(request_id: str | None, url: str, as_json: bool) -> None:
     else:
         for answer in answers:
             print_table(answer_table(answer, "now"))
+    if not as_json:
+        print_legend(answers)
 
 
 def ask(url: str, request_id: str | None) -> list[dict[str, Any]]:
@@ -63,6 +71,12 @@ def _message_of(error: urllib.error.HTTPError, url: str) -> str:
         return str(json.load(error)["error"]["message"])
     except (ValueError, KeyError, TypeError):
         return f"{url!r} answers with status {error.code}, not as `olp-ray serve` does"
+
+
+def print_legend(answers: Iterable[Mapping[str, Any]]) -> None:
+    """What the numbers of the tables are, where a policy has them."""
+    if any(answer["key"] is not None for answer in answers):
+        Console().print(LEGEND, soft_wrap=True, highlight=False)
 
 
 def overview_table(answers: Sequence[Mapping[str, Any]]) -> Table:

@@ -9,7 +9,7 @@ import click
 import pandas as pd
 from rich.console import Console
 
-from olp_ray.cli.explain import answer_table
+from olp_ray.cli.explain import answer_table, print_legend
 from olp_ray.cli.options import out_option, policy_option, runtime_options, scenario_options, with_seeds
 from olp_ray.cli.output import print_table, progress_bar, show_arrivals, show_replaced
 from olp_ray.config.scenario import ScenarioConfig
@@ -68,8 +68,10 @@ def simulate(
         )
         figures = save_run(run, scenario, arrivals, out)
     print_table(summary_table(run.metrics, title=f"{scenario.router.policy}:{scenario.router.preset}, seed {run.seed}"))
-    for time_s, answer in run.answers:
-        print_table(answer_table(dataclasses.asdict(answer), f"at {time_s:g} s"))
+    answers = [(time_s, dataclasses.asdict(answer)) for time_s, answer in run.answers]
+    for time_s, answer in answers:
+        print_table(answer_table(answer, f"at {time_s:g} s"))
+    print_legend(answer for _, answer in answers)
     for time_s, request_id in asked:
         if not any(time_s == at_s and answer.request_id == request_id for at_s, answer in run.answers):
             Console().print(no_answer(request_id, time_s, run.result.requests), highlight=False, soft_wrap=True)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import http.server
 import json
+import re
 import threading
 from pathlib import Path
 
@@ -12,10 +14,12 @@ import pytest
 from click.testing import CliRunner, Result
 
 from olp_ray.cli import main
+from olp_ray.cli.explain import LEGEND
 from olp_ray.cli.group import COMMANDS
 from olp_ray.cli.serve import build_serve_config
 from olp_ray.config.router import PRESETS
 from olp_ray.config.sweep import load_sweep
+from olp_ray.core.explanation import Explanation
 from olp_ray.core.policies import POLICIES
 from olp_ray.errors import ConfigError
 from olp_ray.sweep.results import write_results
@@ -63,6 +67,14 @@ def test_simulate_explains_what_it_is_asked(tmp_path: Path) -> None:
     assert "r39 has not arrived at 0 s: it does at " in text
     assert "r00 is no longer there at 900 s: finished" in text
     assert "x is no request of this run: ids are r00 to r39" in text
+    assert text.count(LEGEND) == 1
+    assert LEGEND not in ok("simulate", *SMALL, *asked, "--policy", "central_fifo", "--out", tmp_path / "o")
+
+
+def test_the_legend_names_what_answers_have() -> None:
+    named = set(re.findall(r"(\w+): ", LEGEND))
+    assert named == {"reward", "option_value", "not_waiting", "key", "level"}
+    assert named < {field.name for field in dataclasses.fields(Explanation)}
 
 
 @pytest.mark.parametrize("question", ["r05", "r05@soon", "@3", "r05@-1", "r05@inf"])
