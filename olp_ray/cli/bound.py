@@ -8,7 +8,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from olp_ray.cli.options import out_option, period_scenario_options, with_seeds
+from olp_ray.cli.options import bound_options, out_option, with_seeds
 from olp_ray.cli.output import print_table, progress_bar, show_arrivals, show_replaced
 from olp_ray.config.scenario import ScenarioConfig
 from olp_ray.core.hindsight import HindsightBound
@@ -20,7 +20,7 @@ from olp_ray.sweep.trial import settle_arrivals
 
 
 @click.command()
-@period_scenario_options
+@bound_options
 @click.option(
     "--metric", "metrics", multiple=True, metavar="NAME", help=f"{', '.join(BOUNDED)}; may be given many times.  [all]"
 )

@@ -11,7 +11,7 @@ from olp_ray.config.base import nearest
 from olp_ray.config.scenario import ScenarioConfig
 from olp_ray.errors import ConfigError
 from olp_ray.report.metrics import METRICS
-from olp_ray.report.tables import comparison_table
+from olp_ray.report.tables import Fitted, comparison_table
 from olp_ray.sweep.bound import USUAL
 from olp_ray.sweep.compare import DEFAULT_POLICIES
 from olp_ray.sweep.compare import compare as run_comparison
@@ -91,13 +91,13 @@ def compare(
         result.runs, sort_by=metric, reference=reference, width=console.width, times=result.decision_times
     )
     print_table(table.table)
-    for line in _notes(scenario, table.hidden, with_bound, out):
+    for line in _notes(scenario, table, with_bound, out):
         console.print(line, soft_wrap=True)
     show_replaced(result.replaced, out)
     console.print(f"Tables are in {out}. Open {result.figures[0]}", soft_wrap=True)
 
 
-def _notes(scenario: ScenarioConfig, hidden: tuple[str, ...], with_bound: bool, out: str) -> list[str]:
+def _notes(scenario: ScenarioConfig, table: Fitted, with_bound: bool, out: str) -> list[str]:
     """What the table does not say itself."""
     objective = scenario.router.core_objective(scenario.mode)
     notes = [
@@ -105,16 +105,22 @@ def _notes(scenario: ScenarioConfig, hidden: tuple[str, ...], with_bound: bool, 
         "Latencies are of the requests that were served; `SLO met` counts all others as misses. "
         "Counts are means over seeds. " + _rejection_note(scenario)
     ]
-    if hidden:
+    if table.hidden:
         notes.append(
-            f"No room here for: {', '.join(hidden)}. A wider terminal (or COLUMNS=180) shows them; all numbers are in "
-            f"{out}/results.parquet and decision_times.parquet."
+            f"No room here for: {', '.join(table.hidden)}. A wider terminal (or COLUMNS=180) shows them; all numbers "
+            f"are in {out}/results.parquet and decision_times.parquet."
         )
     if with_bound:
         notes.append(
             f"No schedule passes `bound`, computed with true lengths known beforehand: capacities added up over "
-            f"{USUAL.grid_periods} periods and over equal devices. `regret` is the distance to it, `-` where requests "
-            "were not served. `olp-ray bound` says by how much the bound can be loose."
+            f"{USUAL.grid_periods} periods and over equal devices. `regret` is the distance to it. "
+            "`olp-ray bound` says by how much the bound can be loose."
+        )
+    if table.unbounded:
+        notes.append(
+            "* did not serve every request. Its mean is of those that it served and the bound's of all, so the two do "
+            "not compare: it has no regret and stands below, whatever its mean. With `--rejects never` nothing is "
+            "turned away for load."
         )
     return notes
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, get_args
 
 import click
@@ -50,6 +50,8 @@ _SCENARIO_FLAGS = (
     click.option(
         "--mode", metavar="timed|period", help="Milliseconds, or the period model.  [timed; of `bound`: period]"
     ),
+)
+_ROUTER_FLAGS = (
     click.option("--predictor", metavar="NAME", help="Output lengths as the router sees them.  [uniform:0.2]"),
     click.option(
         "--rejects",
@@ -59,23 +61,33 @@ _SCENARIO_FLAGS = (
 )
 
 
-def scenario_options(command: Command, mode: str | None = None) -> Command:
-    """Add the scenario flags; the command gets `scenario`, a `ScenarioConfig`, instead of them.
+def scenario_options(command: Command) -> Command:
+    """Add the scenario flags; the command gets `scenario`, a `ScenarioConfig`, instead of them."""
+    return _with_scenario(command, (*_SCENARIO_FLAGS, *_ROUTER_FLAGS))
 
-    mode is what a scenario has that comes from flags alone and names none.
+
+def bound_options(command: Command) -> Command:
+    """As `scenario_options`, without the flags of a router: a bound has none, knows all lengths and serves everything.
+
+    A scenario that comes from flags alone and names no mode is one of the period model.
     """
+    return _with_scenario(command, _SCENARIO_FLAGS, mode="period")
 
+
+def _with_scenario(
+    command: Command, options: Sequence[Callable[[Command], Command]], mode: str | None = None
+) -> Command:
     @functools.wraps(command)
     def with_scenario(**given: Any) -> Any:
-        flags = {name: given.pop(name) for name in ("scenario_file", *SCENARIO_KEYS)}
+        flags = {name: given.pop(name, None) for name in ("scenario_file", *SCENARIO_KEYS)}
         if flags["scenario_file"] is None and flags["mode"] is None:
             flags["mode"] = mode
         return command(scenario=build_scenario(flags.pop("scenario_file"), **flags), **given)
 
-    return functools.reduce(lambda wrapped, flag: flag(wrapped), reversed(_SCENARIO_FLAGS), with_scenario)
-
-
-period_scenario_options = functools.partial(scenario_options, mode="period")
+    wrapped: Command = with_scenario
+    for option in reversed(options):
+        wrapped = option(wrapped)
+    return wrapped
 
 
 def build_scenario(file: str | None, **flags: Any) -> ScenarioConfig:

@@ -37,10 +37,11 @@ COMPARISON = (
 
 
 class Fitted(NamedTuple):
-    """A table, and the titles of the columns that there was no room for."""
+    """A table, the titles of the columns that there was no room for, and the policies without bound and regret."""
 
     table: Table
     hidden: tuple[str, ...]
+    unbounded: tuple[str, ...]
 
 
 def comparison_table(
@@ -56,8 +57,9 @@ def comparison_table(
 
     Beside `sort_by` stands its difference to the reference policy, in % of the reference's mean, with the 95 % interval
     over paired seeds (from two seeds on); where runs has them, then the hindsight bound and the regret against it with
-    its interval. runs has policy, seed and the metrics, one row per run, and the same seeds for every policy; times has
-    the columns of decision_times.parquet. Without a width (in characters), every column is shown.
+    its interval. A policy with a run without regret has none: it gets a `*` and stands below the others. runs has
+    policy, seed and the metrics, one row per run, and the same seeds for every policy; times has the columns of
+    decision_times.parquet. Without a width (in characters), every column is shown.
     """
     if times is not None:
         runs = runs.merge(times[["policy", "seed", "p99_ms"]], on=["policy", "seed"])
@@ -68,7 +70,7 @@ def comparison_table(
         if width is None or Console(width=1000).measure(wider).maximum <= width:
             shown.append(column)
     hidden = tuple(column.title.replace("\n", " ") for column in columns if column not in shown)
-    return Fitted(_build(runs, sort_by, reference, title, shown), hidden)
+    return Fitted(_build(runs, sort_by, reference, title, shown), hidden, _unbounded(runs))
 
 
 def _build(runs: pd.DataFrame, sort_by: str, reference: str, title: str, columns: Sequence[Column]) -> Table:
@@ -84,20 +86,32 @@ def _build(runs: pd.DataFrame, sort_by: str, reference: str, title: str, columns
         table.add_column(column.title, justify="right", min_width=5 * len(column.metrics) + 2)
     by_policy = {str(name): rows.sort_values("seed") for name, rows in runs.groupby("policy", sort=False)}
     base = by_policy[reference][sort_by].tolist()
-    for policy in ranked(runs, sort_by):
+    unbounded = _unbounded(runs)
+    for policy in sorted(ranked(runs, sort_by), key=unbounded.__contains__):
         rows = by_policy[policy]
         means = rows.drop(columns="policy").mean()
         change = "reference" if policy == reference else _change(rows[sort_by].tolist(), base)
-        regret = (show_number(float(means["bound"])), _with_interval(rows["regret"].tolist())) if bounded else ()
+        regret = _against_bound(rows, policy in unbounded) if bounded else ()
         cells = ("/".join(show_number(float(means[name]), decimals=3) for name in column.metrics) for column in columns)
-        table.add_row(policy, show_number(float(means[sort_by])), change, *regret, *cells)
+        name = f"{policy} *" if policy in unbounded else policy
+        table.add_row(name, show_number(float(means[sort_by])), change, *regret, *cells)
     return table
 
 
+def _unbounded(runs: pd.DataFrame) -> tuple[str, ...]:
+    """Policies with a run that has no regret, where runs has any."""
+    return tuple(runs[runs["regret"].isna()]["policy"].unique()) if "regret" in runs else ()
+
+
+def _against_bound(rows: pd.DataFrame, unbounded: bool) -> tuple[str, str]:
+    """Cells of bound and regret of one policy."""
+    if unbounded:
+        return "-", "-"
+    return show_number(float(rows["bound"].mean())), _with_interval(rows["regret"].tolist())
+
+
 def _with_interval(values: Sequence[float]) -> str:
-    """Mean and half width of the 95 % interval; `-` unless every run has a value."""
-    if any(math.isnan(value) for value in values):
-        return "-"
+    """Mean and half width of the 95 % interval."""
     mean, half_width = mean_interval(values)
     return show_number(mean) if math.isnan(half_width) else f"{show_number(mean)} ±{show_number(half_width)}"
 

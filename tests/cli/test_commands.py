@@ -217,6 +217,14 @@ def test_bound_prints_every_metric_and_what_is_relaxed() -> None:
     assert bounds["attainment"]["bound"] >= bounds["attainment"]["achieved"]
 
 
+def test_a_bound_has_no_flags_of_routers() -> None:
+    """It knows all lengths and serves everything."""
+    flags = ("--predictor", "--rejects")
+    assert all(flag in ok("compare", "--help") for flag in flags)
+    assert not any(flag in ok("bound", "--help") for flag in flags)
+    assert "No such option" in run("bound", *PERIOD, "--rejects", "never").output
+
+
 def test_compare_with_a_bound() -> None:
     flags = ("--mode", "period", *PERIOD, "--seeds", "2", "--workers", "1", "--policy", "central_fifo")
     text = ok("compare", *flags, "--metric", "e2e_mean_s", "--bound", "--out", "o")

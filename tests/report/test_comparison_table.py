@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 
 import pandas as pd
 from rich.console import Console
@@ -84,8 +85,16 @@ def test_bound_and_regret_stand_beside_the_metric() -> None:
     console = Console(width=200, file=io.StringIO(), record=True)
     console.print(table)
     assert "1.50 ±6.35" in console.export_text()
-    unserved = fitted(None, bound=8.0, regret=lambda frame: frame["seed"].where(frame["seed"] > 0)).table
-    assert set(unserved.columns[4].cells) == {"-"}
+
+
+def test_what_did_not_serve_all_has_no_bound_and_stands_below_what_did() -> None:
+    """b is best by its mean, and one run of it has no regret."""
+    found = fitted(None, bound=8.0, regret=lambda frame: 1.0 + frame["seed"].where(frame["policy"] != "b", math.nan))
+    names, _, _, bounds, regrets = (list(column.cells) for column in found.table.columns[:5])
+    assert (names, found.unbounded) == (["a", "c", "b *"], ("b",))
+    assert bounds == ["8", "8", "-"]
+    assert regrets == ["1.50 ±6.35", "1.50 ±6.35", "-"]
+    assert fitted(None).unbounded == ()
 
 
 def test_decision_times_are_the_last_column() -> None:
