@@ -136,20 +136,22 @@ def volumes(
 
 
 @kernel
-def least(values: np.ndarray, j: int) -> float:
-    """The smallest of values (G, J) over devices."""
-    found = values[0, j]
+def least(values: np.ndarray) -> np.ndarray:
+    """The smallest of values (G, J) over devices, (J,)."""
+    found = values[0].copy()
     for g in range(1, len(values)):
-        found = min(found, values[g, j])
+        for j in range(len(found)):
+            found[j] = min(found[j], values[g, j])
     return found
 
 
 @kernel
-def most(values: np.ndarray, j: int) -> float:
-    """The largest of values (G, J) over devices."""
-    found = values[0, j]
+def most(values: np.ndarray) -> np.ndarray:
+    """The largest of values (G, J) over devices, (J,)."""
+    found = values[0].copy()
     for g in range(1, len(values)):
-        found = max(found, values[g, j])
+        for j in range(len(found)):
+            found[j] = max(found[j], values[g, j])
     return found
 
 
@@ -158,8 +160,9 @@ def keys(lost: np.ndarray, cost: np.ndarray, regular_price: float, base_price: f
     """A / (min c + eps0 e), (J,); nan while there are no prices."""
     found = np.full(len(lost), math.nan)
     if base_price > 0:
+        cheapest = least(cost)
         for j in range(len(lost)):
-            found[j] = lost[j] / (least(cost, j) + regular_price * base_price * volume[j])
+            found[j] = lost[j] / (cheapest[j] + regular_price * base_price * volume[j])
     return found
 
 

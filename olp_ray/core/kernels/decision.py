@@ -262,10 +262,10 @@ def reservations(rules: Rules, found: Appraised) -> int:
 @kernel
 def by_margin_per_price(found: Appraised, rest: np.ndarray) -> np.ndarray:
     """These requests, given in order of arrival: the most margin per price first."""
-    ratio = np.empty(len(rest))
+    cheapest, best, ratio = least(found.cost), most(found.value), np.empty(len(rest))
     for i in range(len(rest)):
-        cost = least(found.cost, rest[i])
-        ratio[i] = (most(found.value, rest[i]) - cost) / max(cost, TINY)
+        cost = cheapest[rest[i]]
+        ratio[i] = (best[rest[i]] - cost) / max(cost, TINY)
     return rest[stable_order(-ratio)]
 
 

@@ -198,16 +198,17 @@ def too_small(
 ) -> np.ndarray:
     """(G, J) bool: `View.too_small`; may_run is (G, 1 or J), room (G,) the KV tokens of the empty device."""
     devices, count = len(room), len(prompt_tokens)
-    found = np.zeros((devices, count), dtype=np.bool_)
-    for j in range(count):
-        largest, held = -math.inf, False
-        for g in range(devices):
+    largest, held = np.full(count, -math.inf), np.zeros(count, dtype=np.bool_)
+    for g in range(devices):
+        for j in range(count):
             if may_run[g, j if may_run.shape[1] > 1 else 0]:
-                largest = max(largest, room[g])
-                held |= prompt_tokens[j] + length_tokens[j] <= room[g]
-        for g in range(devices):
+                largest[j] = max(largest[j], room[g])
+                held[j] |= prompt_tokens[j] + length_tokens[j] <= room[g]
+    found = np.zeros((devices, count), dtype=np.bool_)
+    for g in range(devices):
+        for j in range(count):
             exceeds = prompt_tokens[j] + length_tokens[j] > room[g]
-            found[g, j] = exceeds and (held or room[g] < largest)
+            found[g, j] = exceeds and (held[j] or room[g] < largest[j])
     return found
 
 
