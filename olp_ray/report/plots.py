@@ -17,6 +17,7 @@ from olp_ray.report.metrics import METRICS
 from olp_ray.report.tables import ranked
 
 USUAL = ("ttft_p95_s", "e2e_mean_s", "attainment")  # metrics that a comparison draws
+HALF_DECADE, MANY_DECADES = 0.5, 3.5
 
 
 def plot_latency_cdfs(runs: Mapping[str, str | Path], path: str | Path) -> Path:
@@ -29,12 +30,30 @@ def plot_latency_cdfs(runs: Mapping[str, str | Path], path: str | Path) -> Path:
             values = np.sort((table[column] - table["arrival_s"]).dropna().to_numpy())
             axis.step(values, np.arange(1, len(values) + 1) / max(1, len(table)), where="post", label=label)
     for axis, name in zip(axes, ("time to first token (s)", "end-to-end latency (s)"), strict=True):
-        positive = any((line.get_xdata() > 0).any() for line in axis.lines)  # in period mode a TTFT is often 0
-        scale = "log" if positive else "linear"
-        axis.set(xlabel=name, ylabel="share of all requests", xscale=scale, ylim=(0, 1))
+        scale_latency(axis)
+        axis.set(xlabel=name, ylabel="share of all requests", ylim=(0, 1))
         axis.grid(alpha=0.3)
     figure.legend(*axes[0].get_legend_handles_labels(), loc="outside right upper", fontsize="small")
     return _save(figure, path)
+
+
+def scale_latency(axis: Any) -> None:
+    """A logarithmic x axis with plain numbers at 1, 2 and 5 of each decade, at 1 alone where there are many decades.
+
+    It stays linear where the lines span less than half a decade, and where nothing is positive: in period mode a TTFT
+    is often 0.
+    """
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    found = np.concatenate([line.get_xdata() for line in axis.lines] or [np.empty(0)])
+    positive = found[found > 0]
+    decades = float(np.log10(positive.max() / positive.min())) if len(positive) else 0.0
+    if decades < HALF_DECADE:
+        return
+    axis.set_xscale("log")
+    axis.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if decades <= MANY_DECADES else (1.0,)))
+    axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.xaxis.set_minor_formatter(NullFormatter())
 
 
 def plot_timeline(folder: str | Path, path: str | Path) -> Path:

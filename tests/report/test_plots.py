@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 
 import pandas as pd
+import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
 
 from olp_ray.config import FleetConfig, RouterConfig
 from olp_ray.config.build import build_priced_router
 from olp_ray.core.types import Request
 from olp_ray.report import METRICS
-from olp_ray.report.plots import plot_comparison, plot_latency_cdfs, plot_timeline
+from olp_ray.report.plots import plot_comparison, plot_latency_cdfs, plot_timeline, scale_latency
 from olp_ray.sim import simulate
 from olp_ray.workload import SimRequest
 
@@ -39,6 +43,23 @@ def test_cdfs_of_requests_that_never_wait(tmp_path: Path) -> None:
     router = build_priced_router(RouterConfig(policy="round_robin"), FLEET, "period", 0)
     simulate(requests, FLEET, "period", router, update_s=8.0).save(tmp_path)
     assert plot_latency_cdfs({"a": tmp_path / "requests.parquet"}, tmp_path / "cdf.png").exists()
+
+
+@pytest.mark.parametrize(
+    ("smallest", "largest"), [(0.013, 0.08), (0.018, 0.019), (0.02, 6.3), (1.0, 4000.0), (0.001, 90000.0), (0.0, 300.0)]
+)
+def test_labels_of_latencies_do_not_overlap(smallest: float, largest: float) -> None:
+    figure = Figure(figsize=(12, 4), layout="constrained")
+    canvas = FigureCanvasAgg(figure)
+    axis = figure.subplots(1, 2)[0]
+    axis.step([smallest, max(smallest, largest / 9), largest], [0, 0.5, 1])
+    scale_latency(axis)
+    canvas.draw()
+    inside = axis.get_window_extent()
+    boxes = [label.get_window_extent() for label in axis.get_xticklabels(which="both") if label.get_text()]
+    shown = sorted((box for box in boxes if inside.x0 <= (box.x0 + box.x1) / 2 <= inside.x1), key=lambda box: box.x0)
+    assert len(shown) >= 2
+    assert all(left.x1 < right.x0 for left, right in pairwise(shown))
 
 
 def test_comparison_bars(tmp_path: Path) -> None:
