@@ -9,7 +9,7 @@ Notation: `core.policies.appraisal` for V, c, A; f is the share of the price tha
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -41,6 +41,8 @@ from olp_ray.core.kernels.worth import deadline_share, gate
 
 MIN_VOLUMES = 50  # arrivals before the largest are told from the rest
 TINY = np.finfo(np.float64).tiny
+# typed: a literal among the arguments would have the kernel compiled once more for its value
+PASS_OVER, NOTHING_KEPT = cast(bool, np.bool_(False)), cast(int, np.int64(0))
 
 
 @kernel
@@ -213,7 +215,7 @@ def admit_all(
     fits = chosen(order, qualified)
     wanted = candidates(rules, market, fleet, found, open_to)
     level, kept_free = rules.remaining_quantile, reservations(rules, found)
-    placed = fill(plans, level, known, wanted, fits, rotation, False, kept_free, reserved_by, reserved_steps)
+    placed = fill(plans, level, known, wanted, fits, rotation, PASS_OVER, kept_free, reserved_by, reserved_steps)
     if len(fits) == len(order) or not any_idle:
         return placed, order, open_to
     rest = by_margin_per_price(found, chosen(np.arange(len(kept)), kept & ~qualified))
@@ -227,7 +229,7 @@ def admit_all(
             allowed[g, j] &= still_idle[g]
     wanted = candidates(rules, market, fleet, found, allowed)
     turn = rotation + len(placed)
-    more = fill(plans, level, known, wanted, rest, turn, False, 0, reserved_by, reserved_steps)
+    more = fill(plans, level, known, wanted, rest, turn, PASS_OVER, NOTHING_KEPT, reserved_by, reserved_steps)
     return np.concatenate((placed, more)), np.concatenate((fits, rest)), open_to
 
 
