@@ -6,7 +6,7 @@ import click
 from rich.console import Console
 
 from olp_ray.cli.options import out_option, runtime_options, scenario_options, with_seeds
-from olp_ray.cli.output import print_table, progress_bar, show_arrivals, show_replaced
+from olp_ray.cli.output import COMPILING, print_table, progress_bar, show_arrivals, show_replaced
 from olp_ray.config.base import nearest
 from olp_ray.config.scenario import ScenarioConfig
 from olp_ray.errors import ConfigError
@@ -15,6 +15,7 @@ from olp_ray.report.tables import Fitted, comparison_table
 from olp_ray.sweep.bound import USUAL
 from olp_ray.sweep.compare import DEFAULT_POLICIES
 from olp_ray.sweep.compare import compare as run_comparison
+from olp_ray.sweep.compiling import compiles
 from olp_ray.sweep.trial import Arrivals, OpenRouter
 
 
@@ -70,6 +71,8 @@ def compare(
     if seeds is not None:
         scenario = with_seeds(scenario, range(seeds))
     with progress_bar("measuring what the fleet can serve") as bar:
+        if compiles(scenario, [scenario.router.with_policy(name) for name in policies]):
+            bar.say(COMPILING)
 
         def settled(arrivals: Arrivals) -> None:
             show_arrivals(arrivals, scenario.mode)

@@ -41,6 +41,13 @@ class Told:
         self._doing = doing
         self._bar.update(self._task, description=doing, completed=0, total=None)
 
+    def say(self, line: str) -> None:
+        """Something to know beside how far it is."""
+        self._console.print(line, soft_wrap=True, highlight=False)
+
+
+COMPILING = "Compiling kernels, once after an install or an update: up to a minute of CPU."
+
 
 @contextmanager
 def progress_bar(doing: str) -> Iterator[Told]:

@@ -11,10 +11,11 @@ from rich.console import Console
 
 from olp_ray.cli.explain import answer_table, print_legend
 from olp_ray.cli.options import out_option, policy_option, runtime_options, scenario_options, with_seeds
-from olp_ray.cli.output import print_table, progress_bar, show_arrivals, show_replaced
+from olp_ray.cli.output import COMPILING, print_table, progress_bar, show_arrivals, show_replaced
 from olp_ray.config.scenario import ScenarioConfig
 from olp_ray.errors import ConfigError
 from olp_ray.report.tables import summary_table
+from olp_ray.sweep.compiling import compiles
 from olp_ray.sweep.outputs import RUN_FILES, claim_folder, save_run
 from olp_ray.sweep.trial import OpenRouter, inline_router, run_seed, settle_arrivals
 
@@ -54,6 +55,8 @@ def simulate(
         scenario = with_seeds(scenario, [seed])
     replaced = claim_folder(out, RUN_FILES)
     with progress_bar("measuring what the fleet can serve") as progress:
+        if compiles(scenario, [scenario.router]):
+            progress.say(COMPILING)
         arrivals = settle_arrivals(scenario, progress)
     show_arrivals(arrivals, scenario.mode)
     with progress_bar("simulating") as progress:

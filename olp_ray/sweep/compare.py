@@ -17,6 +17,7 @@ from olp_ray.report.plots import USUAL as DRAWN_ALWAYS
 from olp_ray.report.plots import plot_comparison, plot_latency_cdfs
 from olp_ray.sim.records import write_parquet
 from olp_ray.sweep.bound import USUAL, check_bounded, scenario_bound
+from olp_ray.sweep.compiling import waits
 from olp_ray.sweep.outputs import claim_folder, write_summary
 from olp_ray.sweep.parallel import Tell, run_jobs
 from olp_ray.sweep.trial import Arrivals, OpenRouter, inline_router, run_seed, settle_arrivals
@@ -109,7 +110,8 @@ def compare(
         jobs += [functools.partial(_bound_of, scenario, seed, arrivals.rate, metric) for seed in scenario.seeds]
     results: dict[int, Any] = {}
     progress(0, len(jobs))
-    for index, result in run_jobs(jobs, 1 if open_router is not None else workers, tell):
+    order = waits([task.scenario.router for task in tasks], scenario.mode)
+    for index, result in run_jobs(jobs, 1 if open_router is not None else workers, tell, order):
         results[index] = result
         progress(len(results), len(jobs))
     runs, times = (

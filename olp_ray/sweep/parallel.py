@@ -5,8 +5,9 @@ from __future__ import annotations
 import multiprocessing
 import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 Tell = Callable[[float, int], None]  # (done, in all)
@@ -18,10 +19,12 @@ def run_jobs(
     jobs: Sequence[Callable[[Tell], Result]],
     workers: int | None,
     tell: Tell = lambda done, total: None,
+    waits: Mapping[int, int] = MappingProxyType({}),
 ) -> Iterator[tuple[int, Result]]:
     """(index, result) of every job as it ends, from `workers` processes, one per CPU by default; 1 stays in this one.
 
-    A job is given a function that takes its own progress. tell is told jobs done, in parts, of all.
+    A job is given a function that takes its own progress. tell is told jobs done, in parts, of all. waits has, for a
+    job that may not begin before another one has ended, that one; what others wait for begins first.
     """
     workers = min(workers or os.cpu_count() or 1, len(jobs))
     if workers == 1:
@@ -31,14 +34,15 @@ def run_jobs(
     context = multiprocessing.get_context("spawn")
     shares = context.Array("d", len(jobs), lock=False)
     with ProcessPoolExecutor(workers, mp_context=context, initializer=_share, initargs=(shares,)) as pool:
-        futures = {pool.submit(_run, index, job): index for index, job in enumerate(jobs)}
+        free = sorted(set(range(len(jobs))) - set(waits), key=lambda index: index not in waits.values())
+        running = {pool.submit(_run, index, jobs[index]): index for index in free}
         try:
-            open_futures = set(futures)
-            while open_futures:
-                ended, open_futures = wait(open_futures, POLL_S, FIRST_COMPLETED)
-                for future in ended:
-                    yield futures[future], future.result()
-                    shares[futures[future]] = 1.0
+            while running:
+                for future in wait(running, POLL_S, FIRST_COMPLETED).done:
+                    ended, result = running.pop(future), future.result()
+                    running |= {pool.submit(_run, i, jobs[i]): i for i, first in waits.items() if first == ended}
+                    yield ended, result
+                    shares[ended] = 1.0
                 tell(sum(shares), len(jobs))
         finally:
             pool.shutdown(wait=False, cancel_futures=True)

@@ -32,6 +32,22 @@ def test_results_and_progress(workers: int) -> None:
     assert told[-1] == pytest.approx(0.9 if workers == 1 else 1.0)  # alone, the caller knows of the last one's end
 
 
+def span(number: int, tell: Tell) -> tuple[float, float]:
+    began = time.monotonic()
+    time.sleep(0.3)
+    return began, time.monotonic()
+
+
+def test_a_job_waits_for_another_one_to_end() -> None:
+    """One clock for all processes; the third job is waited for and begins first."""
+    found = dict(run_jobs([functools.partial(span, n) for n in range(4)], 2, waits={0: 2, 3: 0}))
+    assert sorted(found) == [0, 1, 2, 3]
+    assert found[2][1] <= found[0][0]
+    assert found[0][1] <= found[3][0]
+    assert found[1][0] < found[0][1]  # what waits for nothing does not wait
+    assert len(dict(run_jobs([functools.partial(span, n) for n in range(2)], 1, waits={1: 0}))) == 2
+
+
 @pytest.mark.parametrize("workers", [1, 2])
 def test_an_error_comes_through(workers: int) -> None:
     with pytest.raises(ValueError, match="no -1"):

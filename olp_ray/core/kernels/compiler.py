@@ -35,6 +35,14 @@ def kernel(function: Function) -> Function:
     return cast(Function, compiled)
 
 
+def will_be_compiled(function: Callable[..., object]) -> bool:
+    """Whether the first call of this kernel compiles it for the processes to come: the disk does not have it yet."""
+    if numba.config.DISABLE_JIT:
+        return False
+    kept = getattr(function._cache, "_cache_file", None)  # type: ignore[attr-defined]
+    return kept is not None and not kept._load_index()
+
+
 def _renew_with_neighbours(compiled: object) -> None:
     """Let any change in the directory renew the code on disk: it holds that of the kernels that this one calls, and
     numba by itself looks at the kernel's own file only."""
