@@ -23,6 +23,7 @@ from olp_ray.core.policies.base import NOTHING, Completion, PolicyStep, View
 from olp_ray.core.policies.settings import PolicySettings, RouterLimits
 from olp_ray.core.prefix_index import PrefixIndex
 from olp_ray.core.queue import WaitingQueue
+from olp_ray.core.refusals import Refusals
 from olp_ray.core.types import (
     Arrived,
     Assign,
@@ -43,11 +44,9 @@ from olp_ray.core.types import (
     Progressed,
     Reconfigure,
     Reject,
-    RejectReason,
     ReplicaRefused,
     Request,
     RequestKey,
-    Stage,
     Started,
     Step,
 )
@@ -77,11 +76,10 @@ class Router:
         self.counters: Counter[str] = Counter()
         self.policy = build_policy(policy, settings)
         self._settings = settings
-        self._limits = limits
+        self._refusals = Refusals(limits)
         self.prefixes = PrefixIndex(limits.prefix_block_tokens)
         self._rng = np.random.default_rng(seed)
         self._attempts: dict[RequestKey, AssignmentKey] = {}
-        self._largest_prompt: dict[tuple[str, Stage], int | None] = {}  # by model and stage; None: no device runs it
         self._refused: list[Reject] = []
         self._arrivals: list[Request] = []
         self._completions: list[Completion] = []
@@ -178,7 +176,7 @@ class Router:
         policy.restore(state["policy"])
         self.policy, self._settings = policy, state["settings"]
         self.ledger.restore(state["ledger"])
-        self._largest_prompt.clear()
+        self._refusals.forget()
         self.calibration.restore(state["calibration"])
         self.prefixes.restore(state["prefixes"])
         self.queue = WaitingQueue()
@@ -195,7 +193,7 @@ class Router:
         request = event.request
         if request.key in self._attempts or request.key in self.queue:
             raise EventError(f"request {request.id!r} ({request.stage}) waits or runs already; ids must be unique")
-        refusal = self._never(request)
+        refusal = self._refusals.never(request, self.ledger.devices)
         if refusal is not None:
             self._refused.append(refusal)
             self.counters["rejected"] += 1
@@ -247,7 +245,7 @@ class Router:
 
     def _device_joined(self, event: DeviceJoined, now_s: float) -> None:
         self.ledger.join(event.device)
-        self._largest_prompt.clear()
+        self._refusals.forget()
 
     def _device_lost(self, event: DeviceLost, now_s: float) -> None:
         device = self.ledger.devices[self.ledger.row(event.device_id)]
@@ -255,7 +253,7 @@ class Router:
             self.counters["stale_events"] += 1
             return
         self.prefixes.drop(event.device_id)
-        self._largest_prompt.clear()
+        self._refusals.forget()
         for key, request in self.ledger.remove(event.device_id):
             del self._attempts[request.key]
             self._requeue(key, request)
@@ -305,31 +303,8 @@ class Router:
         self.queue.add(request, key.attempt + 1)
         self.counters["requeued"] += 1
 
-    def _never(self, request: Request) -> Reject | None:
-        """A rejection if the request can run nowhere, whatever happens to load."""
-        kind = request.model, request.stage
-        if kind not in self._largest_prompt:
-            able = [device for device in self.ledger.devices if device.can_run(request)]
-            self._largest_prompt[kind] = max((device.kv_tokens - device.block_tokens for device in able), default=None)
-        most = self._largest_prompt[kind]
-        retry = self._limits.retry_after_s
-        if most is None:
-            text = f"no device runs model {request.model!r}, stage {request.stage}"
-            return Reject(request, RejectReason.NO_DEVICE, text, "fleet", retry)
-        if request.prompt_tokens > most:
-            text = f"prompt_tokens={request.prompt_tokens} of at most {most} on the largest device"
-            return Reject(request, RejectReason.NEVER_FITS, text, "fleet kv_tokens", retry)
-        return None
-
     def _overflow(self) -> list[Reject]:
-        """What is beyond the bounded queue: lowest priority, then newest, goes."""
-        size = self._limits.queue_size
-        if size is None or len(self.queue) <= size:
-            return []
-        by_rank = sorted(range(len(self.queue)), key=lambda i: (-self.queue[i].request.priority, i))
-        dropped = [self.queue[i].request for i in by_rank[size:]]
-        limit, retry = f"queue_size={size}", self._limits.retry_after_s
-        rejections = [Reject(request, RejectReason.QUEUE_FULL, limit, "queue_size", retry) for request in dropped]
+        rejections = self._refusals.overflow(self.queue)
         for rejection in rejections:
             self._drop(rejection)
         return rejections
