@@ -8,12 +8,13 @@ Short, because the LP has a column for every start that may pay. True lengths ar
 from __future__ import annotations
 
 from pathlib import Path
+from typing import NamedTuple
 
 import click
 import numpy as np
 
 from benchmarks.quality.cells import CELLS, PeriodCell, period_workload
-from benchmarks.quality.entries import SERVE, router_config
+from benchmarks.quality.entries import SERVE, SHED, router_config
 from benchmarks.quality.verdicts import show
 from benchmarks.results_page import records_table, replace_section
 from olp_ray.config import FleetConfig
@@ -26,15 +27,31 @@ from olp_ray.workload.predictors import parse_predictor
 from olp_ray.workload.request import SimRequest
 from olp_ray.workload.requests import make_requests
 
-BOUNDED = ("slot-0.5", "kv-0.5", "slot-0.45", "kv-0.45")
-# metric of the bound -> metric of a run, and our preset for it
-QUESTIONS = {Metric.MEAN_E2E: ("e2e_mean_s", "e2e"), Metric.ATTAINMENT: ("attainment", "attainment")}
-BESIDE = ("central_fifo", "central_sjf", "on_time_sjf", "sjf_reservation")
+BOUNDED = ("slot-0.5", "kv-0.5", "slot-0.6", "kv-0.6", "slot-0.45", "kv-0.45")
+BESIDE = ("central_fifo", "central_sjf", "on_time_sjf", "on_time_fifo", "sjf_reservation")
 DRAIN_PERIODS = 1000  # how far after the last arrival the bound counts capacity; beyond it room is unlimited
 
 
-def policy_metrics(entry: str, requests: list[SimRequest], fleet: FleetConfig, seed: int) -> dict[str, float]:
-    config = router_config(entry, SERVE)
+class Question(NamedTuple):
+    """What is bounded, the metric of a run that it bounds, our preset for it, and what policies reject."""
+
+    bounded: Metric
+    metric: str
+    preset: str
+    variant: str
+
+
+QUESTIONS = (
+    Question(Metric.MEAN_E2E, "e2e_mean_s", "e2e", SERVE),
+    Question(Metric.ATTAINMENT, "attainment", "attainment", SERVE),
+    Question(Metric.ATTAINMENT, "attainment", "attainment", SHED),
+)
+
+
+def policy_metrics(
+    entry: str, variant: str, requests: list[SimRequest], fleet: FleetConfig, seed: int
+) -> dict[str, float]:
+    config = router_config(entry, variant)
     settings = config.settings("period")
     router = build_priced_router(config, fleet, "period", seed)
     result = simulate(requests, fleet, "period", router, update_s=settings.online_lp.update_s)
@@ -66,33 +83,48 @@ def rows_of_cell(cell: PeriodCell, periods: int, seed: int, traces: Path | None)
     frame = period_workload(cell, periods, seed, traces)
     requests = make_requests(frame, parse_predictor(cell.predictor), seed, rotate=False)
     fleet = FleetConfig.parse(cell.fleet)
-    ours = {entry: policy_metrics(entry, requests, fleet, seed) for entry in BESIDE}
+    bounds = {
+        bounded: hindsight_bound(instance(requests, fleet, periods), bounded, max_rounds=25, tolerance=5e-3)
+        for bounded in dict.fromkeys(question.bounded for question in QUESTIONS)
+    }
     rows = []
-    for question, (metric, preset) in QUESTIONS.items():
-        entry = f"online_lp:{preset}"
-        mine = policy_metrics(entry, requests, fleet, seed)
-        found = hindsight_bound(instance(requests, fleet, periods), question, max_rounds=25, tolerance=5e-3)
-        pick = (min if question.is_cost else max)(BESIDE, key=lambda name: ours[name][metric])
-        rows.append(
-            {
-                "cell": cell.name,
-                "metric": metric,
-                "bound": show(metric, found.bound),
-                "a schedule in hindsight": show(metric, found.achieved),
-                "ours": f"{show(metric, mine[metric])} ({entry})",
-                "best beside": f"{show(metric, ours[pick][metric])} ({pick})",
-                **{
-                    title: f"{show(name, ours[pick][name])} → {show(name, mine[name])}"
-                    for name, title in (
-                        ("ttft_p99_s", "p99 TTFT"),
-                        ("max_wait_s", "max wait"),
-                        ("never_started", "never started"),
-                        ("rejected", "rejected"),
-                    )
-                },
-            }
-        )
+    for bounded, metric, preset, variant in QUESTIONS:
+        entry, found = f"online_lp:{preset}", bounds[bounded]
+        mine = policy_metrics(entry, variant, requests, fleet, seed)
+        beside = {name: policy_metrics(name, variant, requests, fleet, seed) for name in BESIDE}
+        best = min(beside.items(), key=lambda item: item[1][metric] * (1 if bounded.is_cost else -1))
+        rows.append(row(cell.name, variant, metric, (found.bound, found.achieved), best, (entry, mine)))
     return rows
+
+
+def row(
+    cell: str,
+    variant: str,
+    metric: str,
+    hindsight: tuple[float, float],
+    best: tuple[str, dict[str, float]],
+    ours: tuple[str, dict[str, float]],
+) -> dict[str, str]:
+    """hindsight is the bound and what a schedule built from it reaches."""
+    (pick, beside), (entry, mine) = best, ours
+    return {
+        "cell": cell,
+        "variant": variant,
+        "metric": metric,
+        "bound": show(metric, hindsight[0]),
+        "a schedule in hindsight": show(metric, hindsight[1]),
+        "ours": f"{show(metric, mine[metric])} ({entry})",
+        "best beside": f"{show(metric, beside[metric])} ({pick})",
+        **{
+            title: f"{show(name, beside[name])} → {show(name, mine[name])}"
+            for name, title in (
+                ("ttft_p99_s", "p99 TTFT"),
+                ("max_wait_s", "max wait"),
+                ("never_started", "never started"),
+                ("rejected", "rejected"),
+            )
+        },
+    }
 
 
 def report(rows: list[dict[str, str]], periods: int) -> str:
@@ -100,8 +132,10 @@ def report(rows: list[dict[str, str]], periods: int) -> str:
         [
             "## Hindsight bounds",
             "`python -m benchmarks.quality.bounds --traces DIR --write-page` writes this section: requests arrive for "
-            f"{periods} periods, all are served, one seed. No schedule passes the bound; the schedule in hindsight is "
-            "one that was built from it, so the best possible lies between the two.",
+            f"{periods} periods, one seed; serve: nothing is rejected, shed: every policy rejects by the rule of the "
+            "quality section, and a rejected request is a miss. No schedule passes the bound; the schedule in "
+            "hindsight is one that was built from it, so the best possible lies between the two. Both know all "
+            "lengths and arrivals beforehand.",
             records_table(rows),
         ]
     )
