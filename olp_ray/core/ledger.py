@@ -1,6 +1,6 @@
 """The only ledger: who is on which device, what that occupies now, and what it is going to occupy.
 
-Here live residents, capacities and step-time estimates. Who waits, who may start and what it is worth do not.
+Here live residents and capacities; step times are `step_times`. Who waits, who may start and what it is worth do not.
 
 Notation
     symbol   meaning                                            shape     unit      paper
@@ -11,8 +11,7 @@ Notation
     theta    tokens decoded so far                              (G, R)    tokens    theta
     tau      seconds per decode iteration                       (G,)      s         1
 
-Arrays are padded: row g holds count[g] residents in its first columns, in no stated order. Step times follow from what
-a device holds; they are brought up to date when they are read, because many events come between two looks.
+Arrays are padded: row g holds count[g] residents in its first columns, in no stated order.
 """
 
 from __future__ import annotations
@@ -29,13 +28,11 @@ import numpy as np
 from olp_ray.core import kernels
 from olp_ray.core.kernels.records import ASSIGNED_S, DECODED, KNOWN_S, PREDICTED, PROMPT, STARTED, Fleet
 from olp_ray.core.prefill import PrefillTracker
-from olp_ray.core.types import AssignmentKey, Device, EngineObserved, IterationModel, Request, Stage
+from olp_ray.core.step_times import StepTimes
+from olp_ray.core.types import AssignmentKey, Device, EngineObserved, Request, Stage
 from olp_ray.errors import EventError, SnapshotError
 
 _FIELDS = 6
-ALIKE_SHARE = 0.3  # devices of one kind whose learned idle step is within this of their mean count as equal
-LEAST_STEP_SHARE = 0.05  # of the device's first estimate
-STEP_BLEND = 0.2  # weight of a new observation of the step time
 
 Schedule = list[tuple[float, int, int]]
 _device_id_of = attrgetter("device_id")
@@ -64,17 +61,11 @@ class Ledger:
         self.slots = np.zeros(0)
         self.kv_tokens = np.zeros(0)
         self._limits_from_s = np.zeros(0)  # since when these limits hold
-        self._step_s = np.zeros(0)
-        self._own_idle_s = np.zeros(0)  # step time less what residents add to it, as learned from the device itself
-        self._idle_s = np.zeros(0)  # the same, shared by devices of one kind
-        self._added_s = np.zeros(0)  # what residents add to it now
-        self._held_tokens: list[float] = []  # prompts and decoded tokens of the residents, per device
-        self._changed: set[int] = set()  # devices whose residents changed since their _added_s was computed
-        self._pool_due = False  # whether _own_idle_s changed since _idle_s was computed
         self.draining = np.zeros(0, dtype=bool)
         self.external_slots = np.zeros(0)
         self.external_kv_tokens = np.zeros(0)
         self.prefill = PrefillTracker()
+        self._steps = StepTimes()
         self._data = np.zeros((_FIELDS, 0, 8))
         self._keys: list[list[AssignmentKey]] = []
         self._requests: dict[AssignmentKey, Request] = {}
@@ -110,19 +101,13 @@ class Ledger:
         self.slots = np.append(self.slots, float(device.slots))
         self.kv_tokens = np.append(self.kv_tokens, float(device.kv_tokens))
         self._limits_from_s = np.append(self._limits_from_s, -math.inf)
-        self._step_s = np.append(self._step_s, 0.0)
-        idle_s = device.step_s - _added_s(device, device.slots, device.kv_tokens / 2)
-        self._own_idle_s = np.append(self._own_idle_s, idle_s)
-        self._idle_s = np.append(self._idle_s, idle_s)
-        self._added_s = np.append(self._added_s, 0.0)
         self.draining = np.append(self.draining, False)
         self.external_slots = np.append(self.external_slots, 0.0)
         self.external_kv_tokens = np.append(self.external_kv_tokens, 0.0)
-        self._held_tokens.append(0.0)
         self.prefill.join(device.prefill_tokens_per_s)
+        self._steps.join(device)
         self._renew_fleet()
         self._data = np.concatenate([self._data, np.zeros((_FIELDS, 1, self._data.shape[2]))], axis=1)
-        self._pool_due = True
 
     def drain(self, device_id: str) -> None:
         self.draining[self.row(device_id)] = True
@@ -131,16 +116,16 @@ class Ledger:
     def remove(self, device_id: str) -> list[tuple[AssignmentKey, Request]]:
         """Take the device out; returns its residents in order of assignment."""
         g = self.row(device_id)
-        self._settle_steps()
         order = np.argsort(self._data[ASSIGNED_S, g, : self.count[g]], kind="stable")
         lost = [(self._keys[g][i], self._requests[self._keys[g][i]]) for i in order]
         for key, _ in lost:
             del self._requests[key]
-        del self.devices[g], self._keys[g], self._columns[g], self._schedules[g], self._held_tokens[g]
+        del self.devices[g], self._keys[g], self._columns[g], self._schedules[g]
         for name in _DEVICE_ARRAYS:
             setattr(self, name, np.delete(getattr(self, name), g))
         self._data = np.delete(self._data, g, axis=1)
         self.prefill.remove(g)
+        self._steps.remove(g)
         self._row = {device.id: i for i, device in enumerate(self.devices)}
         self._renew_fleet()
         self._renew_next_change()
@@ -209,7 +194,7 @@ class Ledger:
         extra_kv = max(event.kv_tokens - self.kv_now(now_s)[g] + self.external_kv_tokens[g], 0.0) if extra else 0.0
         self.external_slots[g], self.external_kv_tokens[g] = extra, extra_kv
         if event.step_s is not None and 0 < event.step_s < math.inf:
-            self._blend_step(g, event.step_s)
+            self._steps.learn(g, event.step_s)
 
     # -- residents ----------------------------------------------------------------------------------------------
 
@@ -239,8 +224,7 @@ class Ledger:
         self.count[g] = column + 1
         self._requests[key] = request
         self._columns[g][key] = column
-        self._held_tokens[g] += prompt
-        self._changed.add(g)
+        self._steps.hold(g, column + 1, prompt)
 
     def start(self, key: AssignmentKey, now_s: float) -> None:
         """The engine took it into its batch; it decodes once the prompts before it and its own are prefilled.
@@ -283,20 +267,17 @@ class Ledger:
         counts[columns] = decoded
         known_s[columns] = now_s
         self._data[STARTED, g][columns] = 1.0
-        self._held_tokens[g] += float(_sum(more))
-        self._changed.add(g)
+        self._steps.hold(g, len(self._keys[g]), float(_sum(more)))
         passed_s = since[steady]
         if len(passed_s):
-            self._blend_step(g, float(_sum(passed_s) / _sum(more[steady])))
+            self._steps.learn(g, float(_sum(passed_s) / _sum(more[steady])))
 
     def preempt(self, key: AssignmentKey, decoded_tokens: int, now_s: float) -> None:
         """Back to the engine's own queue: it holds its place here, and stands still."""
         g, column = self._find(key)
         if not 0 <= decoded_tokens < math.inf:
             raise EventError(f"preempted {key} has {decoded_tokens} decoded tokens; expected >= 0")
-        if g in self._changed:
-            self._settle_steps()
-        self._held_tokens[g] += decoded_tokens - float(self._data[DECODED, g, column])
+        self._steps.stand_still(g, decoded_tokens - float(self._data[DECODED, g, column]))
         self._data[DECODED : KNOWN_S + 1, g, column] = (decoded_tokens, now_s)
         self._data[STARTED, g, column] = 0.0
         self.prefill.add(g, self._data[PROMPT, g, column] + decoded_tokens, now_s)
@@ -306,8 +287,8 @@ class Ledger:
         g, column = self._find(key)
         keys = self._keys[g]
         data = self._data[:, g]
-        self._held_tokens[g] -= data.item(PROMPT, column) + data.item(DECODED, column)
         last = len(keys) - 1
+        self._steps.hold(g, last, -(data.item(PROMPT, column) + data.item(DECODED, column)))
         if column != last:
             data[:, column] = data[:, last]
             keys[column] = keys[last]
@@ -315,7 +296,6 @@ class Ledger:
         keys.pop()
         self.count[g] = last
         del self._columns[g][key]
-        self._changed.add(g)
         return self._requests.pop(key)
 
     def withdraw(self, key: AssignmentKey) -> Request:
@@ -343,9 +323,12 @@ class Ledger:
     @property
     def step_s(self) -> np.ndarray:
         """tau, (G,): under what the device holds now, so that an idle device is not taken for a slow one."""
-        if self._changed or self._pool_due:
-            self._settle_steps()
-        return self._step_s
+        return self._steps.step_s
+
+    @property
+    def mean_added_s(self) -> np.ndarray:
+        """What a sequence, a KV token and a prompt token add to an iteration, (3,) in s, mean of the devices."""
+        return self._steps.mean_added_s
 
     @property
     def occupied_slots(self) -> np.ndarray:
@@ -364,11 +347,11 @@ class Ledger:
             self.draining,
             self.count,
             self._data,
-            self.step_s,
-            self.idle_step_s,
-            self.per_sequence_s,
-            self.per_kv_token_s,
-            self.mean_added_s,
+            self._steps.step_s,
+            self._steps.idle_step_s,
+            self._steps.per_sequence_s,
+            self._steps.per_kv_token_s,
+            self._steps.mean_added_s,
             *self.prefill.state,
         )
 
@@ -393,26 +376,27 @@ class Ledger:
                 assert key.device_id == self.devices[g].id
                 request = self._requests[key]
                 assert self._data[PROMPT, g, column] == request.prompt_tokens + self.devices[g].block_tokens - 1
-            assert self._held_tokens[g] == self._data[[PROMPT, DECODED], g, : len(keys)].sum()
+        tokens = [self._data[[PROMPT, DECODED], g, : len(keys)].sum() for g, keys in enumerate(self._keys)]
+        self._steps.check_invariants([len(keys) for keys in self._keys], tokens)
         assert np.isfinite(self._data).all()
 
     def snapshot(self) -> dict[str, Any]:
-        self._settle_steps()
         return {
-            "version": 2,
+            "version": 3,
             "devices": list(self.devices),
             "keys": [list(keys) for keys in self._keys],
             "requests": dict(self._requests),
             "data": self._data.copy(),
             "prefill": self.prefill.snapshot(),
+            "steps": self._steps.snapshot(),
             "schedules": [list(schedule) for schedule in self._schedules],
             **{name: getattr(self, name).copy() for name in _DEVICE_ARRAYS},
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Take a `snapshot` back. Raises `SnapshotError` for another version."""
-        if state.get("version") != 2:
-            raise SnapshotError(f"ledger snapshot of version {state.get('version')}; expected 2")
+        if state.get("version") != 3:
+            raise SnapshotError(f"ledger snapshot of version {state.get('version')}; expected 3")
         self.devices = list(state["devices"])
         self._row = {device.id: i for i, device in enumerate(self.devices)}
         self._keys = [list(keys) for keys in state["keys"]]
@@ -420,13 +404,11 @@ class Ledger:
         self._columns = [{key: column for column, key in enumerate(keys)} for keys in self._keys]
         self._data = np.array(state["data"])
         self.prefill.restore(state["prefill"])
+        self._steps.restore(state["steps"])
         self._schedules = [list(schedule) for schedule in state["schedules"]]
         for name in _DEVICE_ARRAYS:
             setattr(self, name, np.array(state[name]))
         self._renew_fleet()
-        held = [self._data[[PROMPT, DECODED], g, : len(keys)].sum() for g, keys in enumerate(self._keys)]
-        self._held_tokens = [float(tokens) for tokens in held]
-        self._changed, self._pool_due = set(), False
         self._renew_next_change()
 
     def _find(self, key: AssignmentKey) -> tuple[int, int]:
@@ -445,20 +427,6 @@ class Ledger:
         self.open_devices = (~self.draining).nonzero()[0]  # those that take new requests
         self.padding = np.array([device.block_tokens - 1.0 for device in self.devices])
         self.runs_everything = not any(device.models or len(device.stages) < len(Stage) for device in self.devices)
-        self._least_step_s = LEAST_STEP_SHARE * np.array([device.step_s for device in self.devices])
-        kinds: dict[tuple[float, IterationModel], list[int]] = {}
-        for g, device in enumerate(self.devices):
-            kinds.setdefault((device.step_s, device.iteration), []).append(g)
-        self._alike = list(kinds.values())
-        models = [device.iteration for device in self.devices]
-        self.per_sequence_s = np.array([model.per_sequence_s for model in models])
-        self.per_kv_token_s = np.array([model.per_kv_token_s for model in models])
-        names = ("per_sequence_s", "per_kv_token_s", "per_prompt_token_s")
-        means = [sum(getattr(model, name) for model in models) / max(len(models), 1) for name in names]
-        self.mean_added_s = np.array(means)
-        alone = [device.step_s - _added_s(device, device.slots - 1, device.kv_tokens / 2) for device in self.devices]
-        # with one short sequence, by the first estimate: what was learned since also stands for prompts in iterations
-        self.idle_step_s = np.maximum(np.array(alone), self._least_step_s)
 
     def _report_prefill(self, g: int, now_s: float) -> None:
         if not self.prefill.takes_time(g):
@@ -472,51 +440,13 @@ class Ledger:
         oldest = data[ASSIGNED_S][pending].argmin()
         self.prefill.report(g, float(_sum(prompts)), float(prompts[oldest]), now_s)
 
-    def _blend_step(self, g: int, step_s: float) -> None:
-        """Learn what an iteration takes besides what its residents add; that also stands for the prompts in it."""
-        own = self._own_idle_s.item(g)
-        self._own_idle_s[g] = own + STEP_BLEND * (step_s - self._added_now_s(g) - own)
-        self._changed.add(g)
-        self._pool_due = True
-
-    def _settle_steps(self) -> None:
-        for g in self._changed:
-            self._added_s[g] = self._added_now_s(g)
-        self._changed.clear()
-        if self._pool_due:
-            self._pool_idle_steps()
-            self._pool_due = False
-        np.maximum(self._idle_s + self._added_s, self._least_step_s, out=self._step_s)
-
-    def _pool_idle_steps(self) -> None:
-        """Devices of one kind share the mean of what they learned, unless one is clearly off it.
-
-        What is learned has noise, and noise would send everything to the device that happens to look fastest.
-        """
-        for alike in self._alike:
-            own = self._own_idle_s[alike]
-            mean = own.sum() / len(alike)
-            self._idle_s[alike] = np.where(np.abs(own - mean) <= ALIKE_SHARE * abs(mean), mean, own)
-
-    def _added_now_s(self, g: int) -> float:
-        return _added_s(self.devices[g], len(self._keys[g]), self._held_tokens[g])
-
 
 _DEVICE_ARRAYS = (
     "count",
     "slots",
     "kv_tokens",
     "_limits_from_s",
-    "_step_s",
-    "_own_idle_s",
-    "_idle_s",
-    "_added_s",
     "draining",
     "external_slots",
     "external_kv_tokens",
 )
-
-
-def _added_s(device: Device, sequences: float, kv_tokens: float) -> float:
-    """What decoding sequences and their KV tokens add to an iteration, in seconds."""
-    return device.iteration.per_sequence_s * sequences + device.iteration.per_kv_token_s * kv_tokens

@@ -3,7 +3,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from olp_ray.core.ledger import STEP_BLEND, Ledger
+from olp_ray.core.ledger import Ledger
+from olp_ray.core.step_times import STEP_BLEND
 from olp_ray.core.types import AssignmentKey, Device, EngineObserved, Request, Stage
 from olp_ray.errors import EventError, SnapshotError
 
@@ -215,6 +216,6 @@ def test_snapshot_is_a_copy_and_comes_back(ledger):
     assert [key.request_id for key, _ in other] == ["r0"]
     assert [device.id for device in other.devices] == ["g0", "g1"]
     assert other.next_change_s() == 9.0
-    with pytest.raises(SnapshotError, match="version 3"):
-        other.restore({**state, "version": 3})
+    with pytest.raises(SnapshotError, match="version 4"):
+        other.restore({**state, "version": 4})
     assert len(other) == 1
