@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from olp_ray.config import Mode, RouterConfig
 from olp_ray.config.scenario import ScenarioConfig
 from olp_ray.core.policies import build_policy
+from olp_ray.sweep.trial import measures_load
 
 
 def uncompiled(router: RouterConfig, mode: Mode) -> str | None:
@@ -30,8 +31,8 @@ def uncompiled(router: RouterConfig, mode: Mode) -> str | None:
 
 def compiles(scenario: ScenarioConfig, routers: Sequence[RouterConfig]) -> bool:
     """Whether runs of the scenario under these routers have to compile first, or measuring a load has to."""
-    measuring = scenario.router.with_policy("central_fifo")
-    return any(uncompiled(router, scenario.mode) for router in (measuring, *routers))
+    measuring = [scenario.router.with_policy("central_fifo")] if measures_load(scenario) else []
+    return any(uncompiled(router, scenario.mode) for router in (*measuring, *routers))
 
 
 def waits(routers: Sequence[RouterConfig], mode: Mode) -> dict[int, int]:

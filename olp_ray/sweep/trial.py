@@ -106,9 +106,16 @@ def inline_router(
     yield build_priced_router(config, fleet, mode, seed, blocks=blocks or 1, missed=missed)
 
 
+def measures_load(scenario: ScenarioConfig) -> bool:
+    """Whether the arrivals depend on what the fleet can serve."""
+    if scenario.rate is not None or scenario.states_rates:
+        return False
+    return scenario.trace is None or scenario.load is not None
+
+
 def settle_arrivals(scenario: ScenarioConfig, progress: Progress | None = None) -> Arrivals:
     """The rate that the scenario's `rate` or `load` means; measures the fleet's saturation throughput for a load."""
-    if scenario.rate is not None or scenario.states_rates or (scenario.trace is not None and scenario.load is None):
+    if not measures_load(scenario):
         return Arrivals(scenario.rate, None)
     parse_predictor(scenario.predictor)  # not needed yet; a wrong name should not cost the time of measuring
     requests = scenario_requests(scenario.model_copy(update={"predictor": "perfect"}), 0, 1.0, rotate=False)

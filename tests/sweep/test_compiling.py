@@ -25,9 +25,10 @@ from tests.sweep.test_compiling import NAMES
 
 scenario = ScenarioConfig.model_validate({"fleet": "1xa100-8b", "requests": 20, "rate": 30})
 routers = [scenario.router.with_policy(name) for name in NAMES]
-print(waits(routers, "timed"), compiles(scenario, routers[:1]))
+loaded = scenario.model_copy(update={"rate": None})
+print(waits(routers, "timed"), compiles(scenario, routers[:1]), compiles(loaded, routers[:1]))
 run_seed(scenario.model_copy(update={"router": routers[2]}), 0, 30.0)
-print(waits(routers, "timed"), compiles(scenario, routers[:1]))
+print(waits(routers, "timed"), compiles(loaded, routers[:4]), compiles(scenario, routers))
 """
 
 
@@ -39,8 +40,8 @@ def test_the_first_run_of_a_kind_compiles_and_the_rest_waits(tmp_path: Path) -> 
         [sys.executable, "-c", SCRIPT], env=environment, cwd=root, capture_output=True, text=True, check=True
     )
     before, after = done.stdout.splitlines()
-    assert before == "{3: 2, 4: 2, 5: 4, 6: 4} True"
-    assert after == "{5: 4} False"  # central FIFO has compiled what all but online_lp need
+    assert before == "{3: 2, 4: 2, 5: 4, 6: 4} False True"
+    assert after == "{5: 4} False True"  # central FIFO has compiled what all but online_lp need
 
 
 def test_what_sends_on_at_once_compiles_nothing() -> None:
