@@ -73,6 +73,7 @@ class Ledger:
         self._row: dict[str, int] = {}
         self._schedules: list[Schedule] = []
         self._next_change_s = math.inf
+        self._renew_fleet()
         for device in devices:
             self.join(device)
 

@@ -48,7 +48,8 @@ def scarcest(value: np.ndarray, shares: np.ndarray, rate_per_device: float) -> t
     worth = value / np.maximum(shares[resource], np.finfo(float).tiny)
     order = np.argsort(-worth, kind="stable")
     used = np.cumsum(load[resource][order])
-    return resource, float(worth[order[np.searchsorted(used, 1.0)]])
+    last = min(int(np.searchsorted(used, 1.0)), len(order) - 1)  # in this order the sum may round to less than 1
+    return resource, float(worth[order[last]])
 
 
 def prices_of(resource: int, price: float, fleet: Fleet) -> StationaryPrices:

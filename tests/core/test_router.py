@@ -73,7 +73,9 @@ def router(make_settings, make_device, limits):
     """Builds a `Router` on two alike devices."""
 
     def build(policy="central_fifo", devices=None, limits=limits, **options):
-        return Router(devices or [make_device("g0"), make_device("g1")], policy, make_settings(**options), limits, 0)
+        if devices is None:
+            devices = [make_device("g0"), make_device("g1")]
+        return Router(devices, policy, make_settings(**options), limits, 0)
 
     return build
 
@@ -334,6 +336,15 @@ def test_an_empty_fleet_takes_nothing(router, make_request, make_device):
     assert [entry.request.id for entry in bare.queue] == ["r0"]  # it waits for the device to come back
     step = bare.handle(2.0, [DeviceJoined(make_device("g0", incarnation=1))])
     assert [(d.key.incarnation, d.key.attempt) for d in step.decisions] == [(1, 1)]
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_fleet_may_begin_without_devices(router, make_request, make_device, policy):
+    bare = router(policy, devices=[])
+    step = bare.handle(0.0, [Arrived(make_request("r0"))])
+    assert [d.reason for d in step.decisions] == [RejectReason.NO_DEVICE]
+    step = bare.handle(1.0, [DeviceJoined(make_device("g0")), Arrived(make_request("r1"))])
+    assert [d.key.device_id for d in step.decisions] == ["g0"]
 
 
 @pytest.mark.parametrize("policy", POLICIES)

@@ -67,3 +67,10 @@ def test_iteration_time_is_sold_in_full(fleet):
     held = prompt + output / 2
     paid = output * step_s * (prices.slot + prices.kv * held) + prices.prefill * prompt
     assert paid == pytest.approx(3.0 * (5e-5 * prompt + output * (0.001 + 2e-7 * held)))
+
+
+def test_a_load_that_is_all_of_a_device_but_for_rounding_has_a_price_too():
+    """In order of arrival the shares add up to a bit more than 1, by worth to a bit less."""
+    shares = np.array([1.9, 0.3, 1.2, 0.2, 0.3, 0.3, 0.6, 0.8, 0.3])
+    resource, price = scarcest(shares**2, only(SLOTS, shares), len(shares) / shares.sum())
+    assert (resource, price) == (SLOTS, pytest.approx(0.2))  # the least of them is served, if barely
