@@ -30,7 +30,7 @@ from olp_ray.core.types import (
     RequestKey,
 )
 from olp_ray.errors import PolicyError, RuntimeShellError, SnapshotError
-from olp_ray.runtime.messages import InFlight, Refused, Report, Submission
+from olp_ray.runtime.messages import InFlight, Refused, Report, Submission, key_of
 from olp_ray.runtime.metrics import MetricSet
 from olp_ray.runtime.orphans import Orphans
 from olp_ray.runtime.outbox import Outbox
@@ -112,8 +112,9 @@ class LiveRouter:
         lost are sent again; what the ingress has no longer is cancelled. After a restart this waits until all
         ingresses have reported, for a little while.
         """
-        self._reunion.heard(ingress_id, report)
-        if self._reunion.held_until_s(self._clock()) is None:
+        now_s = self._clock()
+        self._reunion.heard(ingress_id, report, now_s)
+        if self._reunion.held_until_s(now_s) is None:
             self._agree()
         self._awake.set()
 
@@ -146,7 +147,7 @@ class LiveRouter:
         for ingress_id in self._reunion.given_up(now_s):
             self._let_go(ingress_id, Report())
         events, self._inbox = self._inbox, []
-        self._coming.clear()
+        self._coming.difference_update(event.request.key for event in events if isinstance(event, Arrived))
         next_wake_s = self._handle(now_s, events)
         self._forget_owners(events)
         self._inbox.extend(self._orphans.updates(events))
@@ -209,13 +210,17 @@ class LiveRouter:
 
     def _agree(self) -> None:
         """Take in what ingresses have reported."""
-        reports = self._reunion.take_reports()
+        reports = self._reunion.take_reports(self._clock())
         if not reports:
             return
+        # what came since of requests follows: of an end, say, it must be known first that there is something to end
+        since = [event for event in self._inbox if not isinstance(event, DeviceJoined | DeviceLost)]
+        self._inbox = [event for event in self._inbox if isinstance(event, DeviceJoined | DeviceLost)]
         # first what they have running: neither it nor its room must be assigned again
         self._take_back(reports)
         for ingress_id, report in reports.items():
             self._agree_with(ingress_id, report)
+        self._inbox.extend(since)
 
     def _agree_with(self, ingress_id: str, report: Report) -> None:
         for lost in report.lost:
@@ -223,7 +228,10 @@ class LiveRouter:
         for device in report.devices:
             self.device_up(device)
         self.tick()
-        self.outbox.take(ingress_id)  # what was not read counts as lost
+        waiting = {submission.request.key for submission in report.waiting}
+        for answer in self.outbox.take(ingress_id):
+            if key_of(answer) not in waiting:  # that is answered again
+                self.outbox.put(ingress_id, answer)
         self.submit(ingress_id, report.waiting)
         self._let_go(ingress_id, report)
         self._take_back({ingress_id: report})
@@ -232,6 +240,7 @@ class LiveRouter:
         """Cancel what this ingress owns here and has no longer."""
         has = {submission.request.key for submission in report.waiting}
         has.update(flight.key.request_key for flight in report.in_flight)
+        has.update(self._coming)  # submitted since the report
         gone = [key for key, owner in self._owners.items() if owner == ingress_id and key not in has]
         loads = self._orphans.keep(ingress_id, (flight.key for flight in report.in_flight))
         self._handle(self._clock(), [*(Cancelled(key) for key in gone), *loads])
@@ -246,11 +255,14 @@ class LiveRouter:
 
     def _of_flight(self, ingress_id: str, flight: InFlight) -> list[Event]:
         ledger = self._priced.router.ledger
+        device_id = flight.key.device_id
+        if device_id in ledger and ledger.devices[ledger.row(device_id)].incarnation > flight.key.incarnation:
+            return []  # that process is gone, which the ingress is about to notice: the request waits again
         if ledger.request(flight.key) is not None:
             self._owners[flight.key.request_key] = ingress_id
             return []
         self._owners.pop(flight.key.request_key, None)
-        load = [self._orphans.add(ingress_id, flight)] if flight.key.device_id in ledger else []
+        load = [self._orphans.add(ingress_id, flight)] if device_id in ledger else []
         return [Cancelled(flight.key.request_key), *load] if self._is_here(flight.key.request_key) else [*load]
 
     def _forget_owners(self, events: Sequence[Event]) -> None:

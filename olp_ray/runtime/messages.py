@@ -46,3 +46,8 @@ class Report:
 
 
 Answer = Assign | Reject | Refused
+
+
+def key_of(answer: Answer) -> RequestKey:
+    """The request that it is about."""
+    return answer.request_key if isinstance(answer, Refused) else answer.request.key

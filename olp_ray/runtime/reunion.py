@@ -5,6 +5,7 @@ Only names, times and their reports are kept here; what a report means is `live_
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Iterable
 
@@ -16,7 +17,7 @@ class Reunion:
 
     def __init__(self) -> None:
         self._missing: set[str] = set()
-        self._reports: dict[str, Report] = {}
+        self._reports: dict[str, tuple[Report, float]] = {}
         self._hold_until_s = -math.inf
         self._grace_until_s = -math.inf
 
@@ -25,19 +26,19 @@ class Reunion:
         self._missing = set(ingress_ids)
         self._hold_until_s, self._grace_until_s = now_s + hold_s, now_s + grace_s
 
-    def heard(self, ingress_id: str, report: Report) -> None:
+    def heard(self, ingress_id: str, report: Report, now_s: float) -> None:
         """Keep the report until `take_reports`."""
         self._missing.discard(ingress_id)
-        self._reports[ingress_id] = report
+        self._reports[ingress_id] = report, now_s
 
     def held_until_s(self, now_s: float) -> float | None:
         """Until when nothing should be decided; None when it may be now."""
         return self._hold_until_s if self._missing and now_s < self._hold_until_s else None
 
-    def take_reports(self) -> dict[str, Report]:
-        """Reports by ingress that have come since the last call."""
+    def take_reports(self, now_s: float) -> dict[str, Report]:
+        """Reports by ingress that have come since the last call; what waits has waited on meanwhile."""
         reports, self._reports = self._reports, {}
-        return reports
+        return {name: _aged(report, now_s - heard_s) for name, (report, heard_s) in reports.items()}
 
     def given_up(self, now_s: float) -> list[str]:
         """Ingresses whose time is over; each is named once."""
@@ -45,3 +46,8 @@ class Reunion:
             return []
         gone, self._missing = sorted(self._missing), set()
         return gone
+
+
+def _aged(report: Report, passed_s: float) -> Report:
+    waiting = (dataclasses.replace(each, waited_s=each.waited_s + passed_s) for each in report.waiting)
+    return dataclasses.replace(report, waiting=tuple(waiting))

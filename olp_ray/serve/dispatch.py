@@ -28,7 +28,7 @@ from olp_ray.core.types import (
 from olp_ray.errors import RuntimeShellError
 from olp_ray.runtime.background import background
 from olp_ray.runtime.client import IngressLine, Reporter, deliver, read_streams
-from olp_ray.runtime.messages import Answer, InFlight, Refused, Report, Submission
+from olp_ray.runtime.messages import Answer, InFlight, Report, Submission, key_of
 from olp_ray.serve.engines.emulated import Tokens, Work
 
 _log = logging.getLogger(__name__)
@@ -45,6 +45,7 @@ class Ticket:
         self.assignment: Assign | None = None
         self.received_tokens = 0
         self.over = False
+        self.told = False  # a coordinator was told that it runs
         self.answered: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self._tokens: asyncio.Queue[Tokens | RuntimeShellError] = asyncio.Queue()
 
@@ -97,15 +98,17 @@ class Dispatcher:
         return ticket
 
     def close(self, ticket: Ticket) -> None:
-        """Forget a request; one that is not over is cancelled at the coordinator and at its engine."""
+        """Forget a request; one that is not over is cancelled at the coordinator and at its engine.
+
+        The coordinator hears of an end from the engine, and may have died since: one that was told by the ingress that
+        the request runs is told by it that it does not.
+        """
         self._tickets.pop(ticket.request.key, None)
-        if ticket.over:
-            return
-        ticket.over = True
-        self._reporter.report(Cancelled(ticket.request.key))
-        if ticket.assignment is not None:
-            key = ticket.assignment.key
-            self._spawn(self._abort(key))
+        ended, ticket.over = ticket.over, True
+        if ticket.told or not ended:
+            self._reporter.report(Cancelled(ticket.request.key))
+        if ticket.assignment is not None and not ended:
+            self._spawn(self._abort(ticket.assignment.key))
 
     @property
     def names(self) -> dict[str, str]:
@@ -123,7 +126,7 @@ class Dispatcher:
     # -- coordinator ---------------------------------------------------------------------------------------------
 
     def _take(self, answer: Answer) -> None:
-        key = answer.request_key if isinstance(answer, Refused) else answer.request.key
+        key = key_of(answer)
         ticket = self._tickets.get(key)
         if ticket is None or ticket.over:
             if isinstance(answer, Assign):  # its end and the loss of its device crossed: the room must not stay taken
@@ -148,6 +151,8 @@ class Dispatcher:
     def _report(self) -> Report:
         now_s = time.monotonic()
         tickets = [ticket for ticket in self._tickets.values() if not ticket.over]
+        for ticket in tickets:
+            ticket.told = ticket.told or ticket.assignment is not None
         return Report(
             tuple(Submission(t.request, now_s - t.came_s) for t in tickets if t.assignment is None),
             tuple(InFlight(t.assignment.key, t.request) for t in tickets if t.assignment is not None),
@@ -191,11 +196,14 @@ class Dispatcher:
                 _log.warning("engine %s broke off: %s", device.id, type(error).__name__)
             del self._devices[device.id]
             self._lost[device.id] = DeviceLost(device.id, device.incarnation)
-            self._orphan(device)
+            again = self._orphan(device)
             await deliver(self._coordinator.report.remote, [self._lost[device.id]])
+            for ticket in again:  # a coordinator that restarted may not know it
+                self._line.submit(Submission(ticket.request, time.monotonic() - ticket.came_s))
 
-    def _orphan(self, device: Device) -> None:
-        """Requests on a lost device wait again, unless their client already has tokens."""
+    def _orphan(self, device: Device) -> list[Ticket]:
+        """Requests on a lost device, which wait again; those whose client already has tokens fail."""
+        again = []
         for ticket in self._tickets.values():
             if ticket.over or ticket.assignment is None or ticket.assignment.key.device_id != device.id:
                 continue
@@ -204,6 +212,8 @@ class Dispatcher:
                 ticket.fail(RuntimeShellError("the engine was lost after the first token"))
             else:
                 ticket.assignment = None
+                again.append(ticket)
+        return again
 
     def _receive(self, tokens: Tokens) -> None:
         ticket = self._tickets.get(tokens.key.request_key)

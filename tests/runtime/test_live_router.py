@@ -306,6 +306,67 @@ class TestRestart:
         after.live.hello("j", Report())
         assert len(after.priced.router.ledger) == 1
 
+    def test_what_is_submitted_while_other_ingresses_are_waited_for_is_not_lost(self):
+        bench = Bench(fleet="1xB4M1000")
+        bench.submit("a", ingress="i")
+        bench.submit("b", ingress="j")
+        bench.tick()
+        after = self.restarted(bench, bench.live.snapshot())
+        after.live.hello("i", Report((Submission(request("c"), 1.0),), ()))
+        after.submit("d")
+        assert after.tick() == []
+        after.now_s += 0.25
+        after.live.hello("j", Report())
+        assert ids(after.tick()) == ["c", "d"]
+        arrivals_s = {r.id: r.arrival_s for _, r in after.priced.router.ledger}
+        assert arrivals_s == {"c": -1.0, "d": 0.0}
+        assert after.live.counts["decisions_without_owner"] == 0
+        assert not after.live.errors
+
+    @pytest.mark.parametrize("known", [True, False])
+    def test_an_end_that_is_heard_before_the_ingress_says_that_it_runs_frees_its_room(self, known):
+        bench = Bench()
+        bench.submit("a")
+        bench.tick()
+        before = bench.live.snapshot()
+        bench.submit("b")
+        [b] = bench.tick()
+        after = self.restarted(bench, bench.live.snapshot() if known else before)
+        a = after.priced.router.where(request("a").key)
+        after.live.report([Finished(b.key, 1)])
+        after.live.hello("i", Report((), (InFlight(a, request("a")), InFlight(b.key, b.request))))
+        after.tick()
+        after.tick()
+        assert after.live.orphan_count == 0
+        assert after.priced.router.ledger.occupied_slots.tolist() == [1]
+
+    def test_what_ran_in_a_process_that_is_gone_waits_again_before_its_ingress_has_noticed(self):
+        bench = Bench(fleet="1xB2M1000")
+        bench.submit("a")
+        [a] = bench.tick()
+        [device] = bench.priced.router.ledger.devices
+        after = self.restarted(bench, bench.live.snapshot())
+        after.live.device_up(dataclasses.replace(device, incarnation=5))
+        after.live.hello("i", Report((), (InFlight(a.key, a.request),), (device,)))
+        [again] = after.tick()
+        assert (again.request.id, again.key.incarnation, again.key.attempt) == ("a", 5, 1)
+        assert after.live.orphan_count == 0
+
+    def test_what_is_carried_as_load_of_a_device_that_is_lost_is_routed_when_it_is_submitted_again(self):
+        bench = Bench(fleet="2xB1M1000")
+        state = bench.live.snapshot()
+        bench.submit("a")
+        [a] = bench.tick()
+        after = Bench(fleet="2xB1M1000")
+        after.live.restore(state, grace_s=10.0)
+        after.live.hello("i", Report((), (InFlight(a.key, a.request),)))
+        after.live.report([DeviceLost(a.key.device_id, 0)])
+        assert after.tick() == []
+        after.submit("a", waited_s=2.0)
+        [again] = after.tick()
+        assert again.key.device_id != a.key.device_id
+        assert after.live.orphan_count == 0
+
     def test_what_finished_meanwhile_is_released(self):
         bench = Bench()
         bench.submit("a", "b", "c")

@@ -2,8 +2,11 @@
 
 import asyncio
 
-from olp_ray.core.types import Assign, AssignmentKey, Request, Stage
+import pytest
+
+from olp_ray.core.types import Assign, AssignmentKey, Cancelled, Device, Request, Stage
 from olp_ray.serve.dispatch import Dispatcher
+from olp_ray.serve.engines.emulated import Tokens
 
 
 def test_an_older_assignment_that_comes_late_does_not_replace_the_newer():
@@ -22,3 +25,38 @@ def test_an_older_assignment_that_comes_late_does_not_replace_the_newer():
         return found
 
     assert asyncio.run(main()) == ["d1", "d1", "d2"]
+
+
+@pytest.mark.parametrize("told", [True, False])
+def test_a_coordinator_that_was_told_that_a_request_runs_is_told_of_its_end(told):
+    """Its engine may have told the end to one that died since."""
+
+    async def main():
+        dispatcher = Dispatcher("i", coordinator=None, engines={})
+        request = Request("r", 0.0, 10, 20.0)
+        ticket = dispatcher.open(request, 5, "name")
+        key = AssignmentKey(request.id, Stage.MIXED, "d0", 0, 0)
+        dispatcher._assign(ticket, Assign(key, request))
+        if told:
+            assert [flight.key for flight in dispatcher._report().in_flight] == [key]
+        dispatcher._receive(Tokens(key, 5, True))
+        dispatcher.close(ticket)
+        return dispatcher._reporter._events
+
+    assert asyncio.run(main()) == ([Cancelled(Request("r", 0.0, 10, 20.0).key)] if told else [])
+
+
+def test_requests_of_a_lost_device_that_have_no_token_yet_are_submitted_again():
+    """A coordinator that restarted may not know them."""
+
+    async def main():
+        dispatcher = Dispatcher("i", coordinator=None, engines={})
+        tickets = [dispatcher.open(Request(name, 0.0, 10, 20.0), 5, name) for name in "abc"]
+        for ticket, device in zip(tickets, ("d0", "d0", "d1"), strict=True):
+            key = AssignmentKey(ticket.request.id, Stage.MIXED, device, 0, 0)
+            dispatcher._assign(ticket, Assign(key, ticket.request))
+        dispatcher._receive(Tokens(tickets[1].assignment.key, 1, False))
+        again = dispatcher._orphan(Device("d0", 2, 1000, 1.0))
+        return [ticket.name for ticket in again], [ticket.assignment is None for ticket in tickets], tickets[1].over
+
+    assert asyncio.run(main()) == (["a"], [True, False, False], True)
