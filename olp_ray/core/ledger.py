@@ -1,6 +1,7 @@
 """The only ledger: who is on which device, what that occupies now, and what it is going to occupy.
 
-Here live residents and capacities; step times are `step_times`. Who waits, who may start and what it is worth do not.
+Here live residents and limits; step times are `step_times`, limits to come `capacity_plan`. Who waits, who may start
+and what it is worth do not.
 
 Notation
     symbol   meaning                                            shape     unit      paper
@@ -17,7 +18,6 @@ Arrays are padded: row g holds count[g] residents in its first columns, in no st
 from __future__ import annotations
 
 import math
-from bisect import insort
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import repeat
 from operator import attrgetter
@@ -26,6 +26,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from olp_ray.core import kernels
+from olp_ray.core.capacity_plan import CapacityPlan, Limits
 from olp_ray.core.kernels.records import ASSIGNED_S, DECODED, KNOWN_S, PREDICTED, PROMPT, STARTED, Fleet
 from olp_ray.core.prefill import PrefillTracker
 from olp_ray.core.step_times import StepTimes
@@ -34,7 +35,6 @@ from olp_ray.errors import EventError, SnapshotError
 
 _FIELDS = 6
 
-Schedule = list[tuple[float, int, int]]
 _device_id_of = attrgetter("device_id")
 _sum = np.add.reduce  # what `sum` of an array does, without its detour
 
@@ -60,19 +60,17 @@ class Ledger:
         self.count = np.zeros(0, dtype=np.int64)
         self.slots = np.zeros(0)
         self.kv_tokens = np.zeros(0)
-        self._limits_from_s = np.zeros(0)  # since when these limits hold
         self.draining = np.zeros(0, dtype=bool)
         self.external_slots = np.zeros(0)
         self.external_kv_tokens = np.zeros(0)
         self.prefill = PrefillTracker()
         self._steps = StepTimes()
+        self._plan = CapacityPlan()
         self._data = np.zeros((_FIELDS, 0, 8))
         self._keys: list[list[AssignmentKey]] = []
         self._requests: dict[AssignmentKey, Request] = {}
         self._columns: list[dict[AssignmentKey, int]] = []  # per device
         self._row: dict[str, int] = {}
-        self._schedules: list[Schedule] = []
-        self._next_change_s = math.inf
         self._renew_fleet()
         for device in devices:
             self.join(device)
@@ -97,16 +95,15 @@ class Ledger:
         self.devices.append(device)
         self._keys.append([])
         self._columns.append({})
-        self._schedules.append([])
         self.count = np.append(self.count, 0)
         self.slots = np.append(self.slots, float(device.slots))
         self.kv_tokens = np.append(self.kv_tokens, float(device.kv_tokens))
-        self._limits_from_s = np.append(self._limits_from_s, -math.inf)
         self.draining = np.append(self.draining, False)
         self.external_slots = np.append(self.external_slots, 0.0)
         self.external_kv_tokens = np.append(self.external_kv_tokens, 0.0)
         self.prefill.join(device.prefill_tokens_per_s)
         self._steps.join(device)
+        self._plan.join()
         self._renew_fleet()
         self._data = np.concatenate([self._data, np.zeros((_FIELDS, 1, self._data.shape[2]))], axis=1)
 
@@ -121,15 +118,15 @@ class Ledger:
         lost = [(self._keys[g][i], self._requests[self._keys[g][i]]) for i in order]
         for key, _ in lost:
             del self._requests[key]
-        del self.devices[g], self._keys[g], self._columns[g], self._schedules[g]
+        del self.devices[g], self._keys[g], self._columns[g]
         for name in _DEVICE_ARRAYS:
             setattr(self, name, np.delete(getattr(self, name), g))
         self._data = np.delete(self._data, g, axis=1)
         self.prefill.remove(g)
         self._steps.remove(g)
+        self._plan.remove(g)
         self._row = {device.id: i for i, device in enumerate(self.devices)}
         self._renew_fleet()
-        self._renew_next_change()
         return lost
 
     def schedule_capacity(self, device_id: str, from_s: float, slots: int, kv_tokens: int) -> None:
@@ -137,39 +134,24 @@ class Ledger:
 
         So what is told late does not undo a change of a later time that is in effect already.
         """
-        if not (0 <= slots < math.inf and 0 <= kv_tokens < math.inf and math.isfinite(from_s)):
-            raise EventError(
-                f"capacity of {device_id!r} from {from_s} s is {slots} slots, {kv_tokens} KV tokens; "
-                "expected a finite time and finite numbers >= 0"
-            )
-        insort(self._schedules[self.row(device_id)], (from_s, slots, kv_tokens), key=lambda change: change[0])
-        self._renew_next_change()
+        self._plan.add(self.row(device_id), device_id, Limits(from_s, slots, kv_tokens))
 
     def apply_schedules(self, now_s: float) -> None:
         """Let every capacity change that is due take effect."""
-        if self._next_change_s > now_s:
-            return
-        for g, schedule in enumerate(self._schedules):
-            while schedule and schedule[0][0] <= now_s:
-                from_s, slots, kv_tokens = schedule.pop(0)
-                if from_s >= self._limits_from_s[g]:
-                    self.slots[g], self.kv_tokens[g], self._limits_from_s[g] = slots, kv_tokens, from_s
-        self._renew_next_change()
+        if self._plan.next_s <= now_s:
+            for g, limits in self._plan.take_due(now_s):
+                self.slots[g], self.kv_tokens[g] = limits.slots, limits.kv_tokens
 
     def next_change_s(self) -> float:
         """Time of the next scheduled capacity change, inf if there is none."""
-        return self._next_change_s
+        return self._plan.next_s
 
     def capacity_ahead(self, now_s: float, bucket_s: float, buckets: int) -> np.ndarray:
         """Slots and KV tokens per bucket from now, shape (G, 2, N), at least 1."""
         ahead = np.empty((len(self.devices), 2, buckets))
         ahead[:, 0] = self.slots[:, None]
         ahead[:, 1] = self.kv_tokens[:, None]
-        for g, schedule in enumerate(self._schedules):
-            for from_s, slots, kv_tokens in schedule:
-                first = int(max(from_s - now_s, 0.0) / bucket_s)
-                ahead[g, 0, first:] = slots
-                ahead[g, 1, first:] = kv_tokens
+        self._plan.put_into(ahead, now_s, bucket_s)
         return np.maximum(ahead, 1.0)
 
     def set_external(self, device_id: str, slots: float, kv_tokens: float) -> None:
@@ -390,7 +372,7 @@ class Ledger:
             "data": self._data.copy(),
             "prefill": self.prefill.snapshot(),
             "steps": self._steps.snapshot(),
-            "schedules": [list(schedule) for schedule in self._schedules],
+            "plan": self._plan.snapshot(),
             **{name: getattr(self, name).copy() for name in _DEVICE_ARRAYS},
         }
 
@@ -406,11 +388,10 @@ class Ledger:
         self._data = np.array(state["data"])
         self.prefill.restore(state["prefill"])
         self._steps.restore(state["steps"])
-        self._schedules = [list(schedule) for schedule in state["schedules"]]
+        self._plan.restore(state["plan"])
         for name in _DEVICE_ARRAYS:
             setattr(self, name, np.array(state[name]))
         self._renew_fleet()
-        self._renew_next_change()
 
     def _find(self, key: AssignmentKey) -> tuple[int, int]:
         g = self._row.get(key.device_id, -1)
@@ -418,9 +399,6 @@ class Ledger:
         if column is None:
             raise EventError(f"assignment {key} is not in the ledger")
         return g, column
-
-    def _renew_next_change(self) -> None:
-        self._next_change_s = min((schedule[0][0] for schedule in self._schedules if schedule), default=math.inf)
 
     def _renew_fleet(self) -> None:
         """What follows from the devices alone."""
@@ -446,7 +424,6 @@ _DEVICE_ARRAYS = (
     "count",
     "slots",
     "kv_tokens",
-    "_limits_from_s",
     "draining",
     "external_slots",
     "external_kv_tokens",

@@ -37,6 +37,7 @@ class StepTimes:
         self._tokens: list[float] = []  # their prompts and decoded tokens
         self._changed: set[int] = set()  # devices whose residents changed since their _added_s was computed
         self._pool_due = False  # whether _own_idle_s changed since _idle_s was computed
+        self._renew()
 
     @property
     def step_s(self) -> np.ndarray:

@@ -16,6 +16,12 @@ def steps(make_device):
     return found
 
 
+def test_a_fleet_without_devices_has_none():
+    none = StepTimes()
+    assert [len(found) for found in (none.step_s, none.idle_step_s, none.per_sequence_s, none.per_kv_token_s)] == [0] * 4
+    assert none.mean_added_s.tolist() == [0, 0, 0]
+
+
 def test_residents_add_to_the_idle_part(steps):
     assert steps.step_s == pytest.approx([0.8, 0.8])
     assert steps.idle_step_s == pytest.approx([0.825, 0.825])  # with one short sequence
