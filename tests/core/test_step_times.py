@@ -18,7 +18,9 @@ def steps(make_device):
 
 def test_a_fleet_without_devices_has_none():
     none = StepTimes()
-    assert [len(found) for found in (none.step_s, none.idle_step_s, none.per_sequence_s, none.per_kv_token_s)] == [0] * 4
+    assert [len(found) for found in (none.step_s, none.idle_step_s, none.per_sequence_s, none.per_kv_token_s)] == [
+        0
+    ] * 4
     assert none.mean_added_s.tolist() == [0, 0, 0]
 
 
