@@ -166,12 +166,13 @@ def gate(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Who qualifies, (J,): worth more than that share of its price somewhere, or first; and where it may go, (G, J).
 
+    With a factor of 0 there is no gate, also for what is so late that a start earns nothing any more.
     With any device idle those that qualify may go wherever they are allowed, otherwise only where they are worth it.
     """
     qualified, open_to = first.copy(), np.zeros(value.shape, dtype=np.bool_)
     for g in range(len(value)):
         for j in range(len(first)):
-            open_to[g, j] = value[g, j] - factor * cost[g, j] > 0
+            open_to[g, j] = factor == 0 or value[g, j] - factor * cost[g, j] > 0
             qualified[j] |= open_to[g, j]
     for g in range(len(value)):
         for j in range(len(first)):

@@ -182,11 +182,20 @@ def test_the_gate_refuses_what_is_not_worth_its_price(at_prices, length, starts)
     assert bool(placed(router.handle(NOW_S, []))) == starts
 
 
-def test_without_deadlines_there_is_no_gate(at_prices, make_objective):
+@pytest.mark.parametrize("reward_window_s", [2048.0, 3.0])
+def test_without_deadlines_there_is_no_gate(at_prices, make_objective, reward_window_s):
+    """Nor for what has waited so long that a start earns nothing any more."""
     busy = {"g0": [(10, 500, 5)] * 7}
     objective = make_objective(e2e=1e-9)
     waiting = [request("r", 5, 400, 5)]
-    router = at_prices([Device("g0", 10, 10**5, 1.0)], busy, **DEAR, waiting=waiting, objective=objective)
+    router = at_prices(
+        [Device("g0", 10, 10**5, 1.0)],
+        busy,
+        **DEAR,
+        waiting=waiting,
+        objective=objective,
+        reward_window_s=reward_window_s,
+    )
     assert placed(router.handle(NOW_S, [])) == {"r": "g0"}
 
 
