@@ -58,6 +58,7 @@ def report(out: Path) -> str:
         return "no runs"
     parts = [INTRO, "### Gates", records_table([_gate_row(line) for line in gates(runs) if line.passed is not None])]
     parts.append(_not_run(gates(runs)))
+    parts.append(_room_note())
     parts += ["### Each metric's preset against the best baseline", records_table(_claim_rows(runs))]
     parts += [
         f"### The default preset, `{ALWAYS}`: every metric",
@@ -112,6 +113,12 @@ def _claim_rows(runs: pd.DataFrame) -> list[dict[str, str]]:
 
 def _pair(rows: pd.DataFrame, baseline: str, ours: str, metric: str) -> str:
     return " → ".join(show(metric, float(by_seed(rows, name, metric).mean())) for name in (baseline, ours))
+
+
+def _room_note() -> str:
+    return (
+        "How far any policy could go in these cells, with and without rejection, is in the section on hindsight bounds."
+    )
 
 
 def _balanced_note() -> str:
