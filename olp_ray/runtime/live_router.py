@@ -147,14 +147,14 @@ class LiveRouter:
         for ingress_id in self._reunion.given_up(now_s):
             self._let_go(ingress_id, Report())
         events, self._inbox = self._inbox, []
+        events += self._orphans.updates(events)
         self._coming.difference_update(event.request.key for event in events if isinstance(event, Arrived))
         next_wake_s = self._handle(now_s, events)
         self._forget_owners(events)
-        self._inbox.extend(self._orphans.updates(events))
         self.counts["ticks"] += 1
         self.counts["events"] += len(events)
         self.metrics.observe("olp_ray_tick_seconds", time.perf_counter() - began)
-        return now_s if self._inbox else next_wake_s
+        return next_wake_s
 
     def close(self) -> None:
         self._closed = True

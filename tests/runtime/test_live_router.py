@@ -269,11 +269,23 @@ class TestRestart:
         after.submit("c")
         assert after.tick() == []
         after.live.report([Finished(a.key, 1)])
-        after.tick()
         assert ids(after.tick()) == ["c"]
         after.live.report([Cancelled(b.key.request_key)])
         after.tick()
         assert after.live.orphan_count == 0
+
+    def test_a_snapshot_has_no_load_of_what_is_over(self):
+        bench = Bench()
+        state = bench.live.snapshot()
+        bench.submit("a")
+        [a] = bench.tick()
+        after = self.restarted(bench, state)
+        after.live.hello("i", Report((), (InFlight(a.key, a.request),)))
+        after.live.report([Finished(a.key, 1)])
+        after.tick()
+        again = self.restarted(after, after.live.snapshot())
+        again.tick()
+        assert again.priced.router.ledger.occupied_slots.tolist() == [0]
 
     def test_what_runs_already_is_not_assigned_again_when_an_engine_is_heard_before_the_ingress(self):
         bench = Bench()
