@@ -82,8 +82,10 @@ class LiveRouter:
             self._inbox.append(Arrived(dataclasses.replace(submission.request, arrival_s=now_s - submission.waited_s)))
         self._awake.set()
 
-    def report(self, events: Iterable[Event]) -> None:
+    def report(self, events: Sequence[Event]) -> None:
         """What happened on engines and to clients."""
+        # what ran on a lost device is no longer known at once: it may be submitted again before the next turn
+        self._orphans.updates([event for event in events if isinstance(event, DeviceLost)])
         self._inbox.extend(events)
         self._awake.set()
 

@@ -49,9 +49,11 @@ class Orphans:
         """The external loads that change because of these events."""
         if not self._orphans:
             return []
-        lost = {event.device_id for event in events if isinstance(event, DeviceLost)}
-        loads = self._remove([key for event in events for key in self._ended_by(event)])
-        return [load for load in loads if load.device_id not in lost]
+        events = list(events)
+        lost = {event.device_id: event.incarnation for event in events if isinstance(event, DeviceLost)}
+        ended = [key for event in events for key in self._ended_by(event)]
+        on_others = {key.device_id for key in ended if key.incarnation > lost.get(key.device_id, -1)}
+        return [load for load in self._remove(ended) if load.device_id in on_others]
 
     def snapshot(self) -> dict[AssignmentKey, _Orphan]:
         return dict(self._orphans)
@@ -65,7 +67,11 @@ class Orphans:
         if isinstance(event, Cancelled):
             return [key for key in self._orphans if key.request_key == event.request_key]
         if isinstance(event, DeviceLost):
-            return [key for key in self._orphans if key.device_id == event.device_id]
+            return [
+                key
+                for key in self._orphans
+                if key.device_id == event.device_id and key.incarnation <= event.incarnation
+            ]
         return []
 
     def _remove(self, keys: Iterable[AssignmentKey]) -> list[ExternalLoad]:
