@@ -143,7 +143,7 @@ def coordinator_status(name: str, address: str = "auto") -> dict[str, Any]:
 def _require_listener(address: str) -> None:
     """Raise `RuntimeShellError` unless something listens there: Ray itself would try for two minutes."""
     if address == "auto":
-        address = os.environ.get("RAY_ADDRESS", address)
+        address = os.environ.get("RAY_ADDRESS") or address  # Ray takes an empty one for none, too
     if address == "auto":
         return
     host, _, port = address.rpartition("://")[2].rpartition(":")

@@ -9,7 +9,7 @@ from olp_ray.cli import main
 from olp_ray.cli.status import status_table
 from olp_ray.config import FleetConfig, RouterConfig, RuntimeConfig
 from olp_ray.errors import RuntimeShellError
-from olp_ray.runtime.wiring import coordinator_status, start_coordinator
+from olp_ray.runtime.wiring import _require_listener, coordinator_status, start_coordinator
 
 
 @pytest.mark.ray_local
@@ -50,3 +50,11 @@ def test_an_address_where_nothing_listens_is_an_error_at_once(monkeypatch, addre
     assert time.monotonic() - began < 5
     assert result.exit_code == 2
     assert said in result.output
+
+
+def test_an_empty_ray_address_is_none(monkeypatch):
+    monkeypatch.setenv("RAY_ADDRESS", "")
+    _require_listener("auto")  # Ray looks for itself then
+    monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")
+    with pytest.raises(RuntimeShellError, match="no Ray runs at"):
+        _require_listener("auto")
