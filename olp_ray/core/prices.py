@@ -28,6 +28,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from olp_ray.core import kernels
+from olp_ray.core.kernels.records import MARGIN_GRAIN
 from olp_ray.core.types import PricesReady, PriceWork
 from olp_ray.errors import PriceError, SnapshotError
 
@@ -172,6 +173,7 @@ class PriceBlock:
             self._rotated_order,
             *(start_s, prompt, output),
             np.ascontiguousarray(self._value[self._in_round]),
+            self._terms.base_price * self._terms.bucket_s * MARGIN_GRAIN,
         )
         return Bids(margin, delay, self._rotated[place])
 

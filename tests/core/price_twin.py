@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from olp_ray.core.kernels.records import PRICE_CAP
+from olp_ray.core.kernels.records import MARGIN_GRAIN, PRICE_CAP
 from olp_ray.core.prices import PriceScalars, SampleColumn
 
 DELAYS = (0, 1, 2, 4)
@@ -76,7 +76,8 @@ def plain_update(prices, work, bidding):
                     cost = plain_cost(prices[g], terms.bucket_s, at_s, prompt, life_s, work.step_s[g])
                     value = work.value[i, k, 0 if work.value.shape[2] == 1 else g]
                     rotated = (g - int(terms.rotation)) % devices
-                    bid = (value - cost, -k, -rotated, g, at_s, life_s)
+                    grain = terms.base_price * terms.bucket_s * MARGIN_GRAIN
+                    bid = (np.rint((value - cost) / grain) * grain, -k, -rotated, g, at_s, life_s)
                     best = bid if best is None or bid[:3] > best[:3] else best
             if best is not None and best[0] > 0:
                 g, at_s, life_s = best[3:]

@@ -105,10 +105,12 @@ def best_bids(
     prompt_tokens: np.ndarray,
     output_tokens: np.ndarray,
     value: np.ndarray,
+    grain: float,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The largest margin of each sample, its delay index and place in `order`, (S,) each; ties: the earlier in both.
 
-    order lists device indices, value is (S, 4, 1 or G).
+    order lists device indices, value is (S, 4, 1 or G). Margins are whole grains of reward: at level prices a life
+    costs the same whenever it starts, and what rounding left must not choose.
     """
     margin, delay = np.full(len(start_s), -math.inf), np.zeros(len(start_s), dtype=np.int64)
     place = np.zeros(len(start_s), dtype=np.int64)
@@ -119,7 +121,7 @@ def best_bids(
                 g = order[k]
                 life_s = output_tokens[i] * step_s[g]
                 cost = life_cost(tables[g], bucket_s, at_s, prompt_tokens[i], life_s, step_s[g])
-                offer = value[i, d, g if value.shape[2] > 1 else 0] - cost
+                offer = np.rint((value[i, d, g if value.shape[2] > 1 else 0] - cost) / grain) * grain
                 if offer > margin[i]:
                     margin[i], delay[i], place[i] = offer, d, k
     return margin, delay, place

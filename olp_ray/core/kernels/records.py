@@ -20,6 +20,7 @@ KEPT, HOPELESS, OVERDUE, PRICED_OUT = range(4)  # whether a waiting request is t
 NEVER, AT_BOUND, AT_DEADLINE = range(3)  # what is turned away at all: the setting `rejects`
 DELAY_BUCKETS = np.array([0.0, 1.0, 2.0, 4.0])
 PRICE_CAP = 5.0  # no price exceeds PRICE_CAP * pi0 / capacity
+MARGIN_GRAIN = 2.0**-28  # of what a device is worth in a bucket at pi0: margins closer than this are equal
 
 
 class Weights(NamedTuple):
