@@ -26,12 +26,12 @@ from olp_ray.runtime.shard_pool import ShardPool, give_back_room, shards_owner
 
 _log = logging.getLogger(__name__)
 
-CROSSOVER_DEVICES = 96  # from here on an inline update holds admission for over 10 ms (benchmarks/ray_tick.py)
+CROSSOVER_DEVICES = 400  # from here on an inline update holds admission for over 10 ms (benchmarks/ray_tick.py)
+CROSSOVER_SHARDS = 2  # finished first at 1024 devices on two cores
 # By default workers have niceness 15, so a busy machine makes the router late, and a call is told only after a second
 # that the actor it was made to has died.
 _OWN_RAY = {"worker_niceness": 0, "timeout_ms_task_wait_for_death_info": 100}
 _CONNECT_TIMEOUT_S = 3.0
-CROSSOVER_SHARDS = 2  # finished first at 256 devices on two cores
 
 
 def resolve_shards(runtime: RuntimeConfig, device_count: int, nodes: int) -> tuple[int, str]:
