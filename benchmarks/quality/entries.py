@@ -43,7 +43,7 @@ ALWAYS = "balanced"
 # what is switched off in an ablation; a learning rate of nothing leaves prices at zero
 ABLATIONS: Mapping[str, Mapping[str, Any]] = {
     "no_prices": {"learning_rate": 1e-12, "anchor_pull": 0.0},
-    "no_anchor": {"learning_rate": 0.1, "anchor_pull": 0.0},  # steps as large as they have to be without it
+    "no_anchor": {"anchor_pull": 0.0},
     "no_gate": {"gate_scale": 0.0},
     "no_reservation": {"reservation": False},
 }

@@ -44,7 +44,7 @@ class OnlineLPConfig(Model):
     max_wait_s: Positive | None = None
     rounds: Count = 2
     batch: Count = 64
-    learning_rate: Positive = 0.02
+    learning_rate: Positive = 0.1
     anchor_pull: Annotated[float, Field(ge=0, le=1)] = 0.1
     regular_price: NotNegative = 0.02
     level_ratio: Annotated[float, Field(gt=1)] = 1.1

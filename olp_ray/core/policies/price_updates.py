@@ -34,6 +34,7 @@ from olp_ray.core.stationary import StationaryPrices, prices_of, scarcest
 from olp_ray.core.types import Objective, PricesReady, PriceWork
 from olp_ray.errors import PriceError
 
+DRAWN_STEP = 0.2  # steps that are drawn to a price only have to say how one moment differs from the next
 _EDGE = 1e-9  # an update that is due within this share of U is due
 
 
@@ -207,11 +208,12 @@ class PriceUpdates:
         samples, terms = self._samples(view, history, weights, objective, now_s, rng)
         window_s = settings.window_s(now_s + samples[:, SampleColumn.START_S] - terms.waited_s)
         index, grid = self._index, self._grid
+        pull = settings.anchor_pull if any(self._anchor) else 0.0
         scalars = PriceScalars(
             settings.bucket_s,
-            settings.learning_rate,
+            settings.learning_rate * (DRAWN_STEP if pull > 0 else 1.0),
             self.base_price,
-            settings.anchor_pull,
+            pull,
             self._anchor.slot,
             self._anchor.kv,
             float(index % len(self.device_ids)),

@@ -27,7 +27,7 @@ class OnlineLPSettings:
     rounds: int  # K: gradient steps per update
     batch: int  # history samples per round, and at most as many waiting requests
     learning_rate: float  # eta
-    anchor_pull: float  # how far each step goes towards the stationary price
+    anchor_pull: float  # how far each step goes towards the stationary price, where there is one
     reward_window_s: float  # W
     end_s: float  # T: rewards count what is done by then, as in the paper; inf: by W after arrival
     urgency_s: float  # tau
