@@ -105,7 +105,7 @@ def _notes(scenario: ScenarioConfig, table: Fitted, with_bound: bool, out: str) 
     objective = scenario.router.core_objective(scenario.mode)
     notes = [
         f"In time: TTFT below {objective.ttft_threshold_s:g} s and E2E below {objective.e2e_threshold_s:g} s. "
-        "Latencies are of the requests that were served; `SLO met` counts all others as misses. "
+        "Latencies are of the requests that were served; attainment (SLO met) counts all others as misses. "
         "Counts are means over seeds. " + _rejection_note(scenario)
     ]
     if table.hidden:
