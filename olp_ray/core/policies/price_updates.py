@@ -190,7 +190,8 @@ class PriceUpdates:
         window_s = self._settings.window_s(np.full(len(rows), now_s))
         value = start_value(objective, window_s, terms, 0.0, 0.0, length * step_s)
         shares = resource_shares(ledger, rows[:, PROMPT], length, length * step_s)
-        self.scarcity = shares.mean(axis=1) / shares.mean(axis=1).max()
+        taken = shares.mean(axis=1)
+        self.scarcity = taken / taken.max()
         self._rate = history.rate_per_s(now_s, self._settings.bucket_s)
         self.base_price = self._rate * float(value.mean()) / open_devices
         self._anchor = prices_of(*scarcest(value, shares, self._rate / open_devices), ledger.fleet)
