@@ -9,11 +9,11 @@ from rich.console import Console
 from rich.table import Table
 
 from olp_ray.cli.options import bound_options, out_option, with_seeds
-from olp_ray.cli.output import print_table, progress_bar, show_arrivals, show_replaced
+from olp_ray.cli.output import deadlines, print_table, progress_bar, show_arrivals, show_replaced
 from olp_ray.config.scenario import ScenarioConfig
 from olp_ray.core.hindsight import HindsightBound
 from olp_ray.report.metrics import METRICS
-from olp_ray.report.tables import show_number
+from olp_ray.report.tables import show_number, shown_unit
 from olp_ray.sweep.bound import BOUNDED, Effort, bound_metrics, check_bounded, scenario_bound
 from olp_ray.sweep.outputs import claim_folder, write_summary
 from olp_ray.sweep.trial import settle_arrivals
@@ -77,7 +77,8 @@ def bound(
     write_summary(out, scenario, arrivals, (), content)
     print_table(bound_table(found))
     Console().print(
-        f"No schedule of these requests passes `bound`: they run once each, uninterrupted. Relaxed were capacities, "
+        (deadlines(scenario.router.core_objective(scenario.mode), scenario.mode) + " " if "attainment" in found else "")
+        + f"No schedule of these requests passes `bound`: they run once each, uninterrupted. Relaxed were capacities, "
         f"added up over {grid} periods and over {'equal' if pooling == 'classes' else 'all'} devices. `in hindsight` "
         "is a schedule built from the LP, so the best possible lies between the two, and `gap` is the most that the "
         f"bound can be loose by. A true LP optimum lies between `bound` and `LP so far`.",
@@ -93,7 +94,13 @@ def bound_table(found: dict[str, HindsightBound]) -> Table:
     for name in ("bound", "in hindsight", "gap", "LP so far", "rounds", "columns"):
         table.add_column(name, justify="right")
     for name, entry in found.items():
-        unit = " (share)" if name == "finished" else f" ({METRICS[name].unit})" if METRICS[name].unit else ""
+        unit = (
+            " (share)"
+            if name == "finished"
+            else f" ({shown_unit(METRICS[name].unit, 'period')})"
+            if METRICS[name].unit
+            else ""
+        )
         values = (show_number(v) for v in (entry.bound, entry.achieved))
         gap = f"{100 * entry.looseness:.2g} %"
         table.add_row(name + unit, *values, gap, show_number(entry.lp_value), str(entry.rounds), str(entry.columns))

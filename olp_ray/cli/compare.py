@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import click
 from rich.console import Console
 
 from olp_ray.cli.options import out_option, runtime_options, scenario_options, with_seeds
-from olp_ray.cli.output import COMPILING, print_table, progress_bar, show_arrivals, show_replaced
+from olp_ray.cli.output import COMPILING, deadlines, print_table, progress_bar, show_arrivals, show_replaced
 from olp_ray.config.base import nearest
 from olp_ray.config.scenario import ScenarioConfig
 from olp_ray.errors import ConfigError
@@ -91,21 +93,40 @@ def compare(
         )
     console = Console()
     table = comparison_table(
-        result.runs, sort_by=metric, reference=reference, width=console.width, times=result.decision_times
+        result.runs,
+        sort_by=metric,
+        reference=reference,
+        mode=scenario.mode,
+        width=console.width,
+        times=result.decision_times,
     )
     print_table(table.table)
-    for line in _notes(scenario, table, with_bound, out):
+    for line in [_names(scenario, policies, reference), *_notes(scenario, table, with_bound, out)]:
         console.print(line, soft_wrap=True)
     show_replaced(result.replaced, out)
     console.print(f"Tables are in {out}. Open {result.figures[0]}", soft_wrap=True)
+
+
+def _names(scenario: ScenarioConfig, policies: Sequence[str], reference: str) -> str:
+    """What the short names in the table stand for."""
+    line = (
+        f"`vs reference` is the difference to {reference} in % of its mean, with the 95 % interval over paired seeds "
+        "from two seeds on."
+    )
+    bare = [name for name in policies if ":" not in name]
+    if bare:
+        example = "online_lp" if "online_lp" in bare else bare[-1]
+        preset = scenario.router.preset
+        line += f" Where no preset is named it is `{preset}`: {example} is {example}:{preset}."
+    return line
 
 
 def _notes(scenario: ScenarioConfig, table: Fitted, with_bound: bool, out: str) -> list[str]:
     """What the table does not say itself."""
     objective = scenario.router.core_objective(scenario.mode)
     notes = [
-        f"In time: TTFT below {objective.ttft_threshold_s:g} s and E2E below {objective.e2e_threshold_s:g} s. "
-        "Latencies are of the requests that were served; attainment (SLO met) counts all others as misses. "
+        f"{deadlines(objective, scenario.mode)} Latencies are of the requests that were served; attainment (SLO met) "
+        "counts all others as misses. "
         "Counts are means over seeds. " + _rejection_note(scenario)
     ]
     if table.hidden:

@@ -10,6 +10,9 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from olp_ray.config import Mode
+from olp_ray.core.types import Objective
+from olp_ray.report.tables import shown_unit
 from olp_ray.sweep.trial import Arrivals
 
 FIRST_LINE_S = 2.0  # without a terminal, progress is told in lines: the first after this time
@@ -58,7 +61,7 @@ def progress_bar(doing: str) -> Iterator[Told]:
         yield Told(console, bar, bar.add_task(doing, total=None), doing)
 
 
-def show_arrivals(arrivals: Arrivals, mode: str) -> None:
+def show_arrivals(arrivals: Arrivals, mode: Mode) -> None:
     """One line: the rate that arrivals were rescaled to, per second or per period as mode has it, and why."""
     unit = "requests per period" if mode == "period" else "requests/s"
     if arrivals.rate is None:
@@ -68,8 +71,18 @@ def show_arrivals(arrivals: Arrivals, mode: str) -> None:
     else:
         load = arrivals.rate / arrivals.saturation
         text = f"Arrivals: {arrivals.rate:.4g} {unit}, load {load:.3g} of the {arrivals.saturation:.4g} {unit} "
-        text += "that the fleet serves while more wait than it holds (central FIFO)."
+        text += (
+            f"that the fleet serves of the first {arrivals.measured_requests} requests while more wait than it holds "
+            "(central FIFO)."
+        )
     Console().print(text, soft_wrap=True, highlight=False)
+
+
+def deadlines(objective: Objective, mode: Mode) -> str:
+    """One sentence: what counts as in time."""
+    unit = shown_unit("s", mode)
+    ttft, e2e = objective.ttft_threshold_s, objective.e2e_threshold_s
+    return f"In time: TTFT at most {ttft:g} {unit} and E2E at most {e2e:g} {unit}."
 
 
 def show_replaced(files: int, folder: str) -> None:

@@ -70,7 +70,8 @@ def simulate(
             questions=asked,
         )
         figures = save_run(run, scenario, arrivals, out)
-    print_table(summary_table(run.metrics, title=f"{scenario.router.policy}:{scenario.router.preset}, seed {run.seed}"))
+    title = f"{scenario.router.policy}:{scenario.router.preset}, seed {run.seed}"
+    print_table(summary_table(run.metrics, scenario.mode, title))
     answers = [(time_s, dataclasses.asdict(answer)) for time_s, answer in run.answers]
     for time_s, answer in answers:
         print_table(answer_table(answer, f"at {time_s:g} s"))

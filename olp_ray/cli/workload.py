@@ -25,7 +25,7 @@ def workload() -> None:
 
 @workload.command("describe")
 @click.argument("trace")
-@click.option("--out", metavar="FILE.png", help="Figure.  [olp-ray-out/TRACE.png]")
+@click.option("--out", metavar="FILE.png", help="Figure.  [olp-ray-out/workload/TRACE.png]")
 def describe_command(trace: str, out: str | None) -> None:
     """Print what TRACE is like: rate, burstiness, lengths; and draw it. The format is found from the file.
 
@@ -33,7 +33,7 @@ def describe_command(trace: str, out: str | None) -> None:
     Example:
       olp-ray workload describe trace.csv.gz
     """
-    figure = Path(DEFAULT_OUT, f"{Path(trace).name.split('.')[0]}.png") if out is None else Path(out)
+    figure = Path(DEFAULT_OUT, "workload", f"{Path(trace).name.split('.')[0]}.png") if out is None else Path(out)
     with progress_bar(f"reading {trace}"):
         frame = read_trace(trace)
     print_table(description_table(describe(frame), trace))

@@ -11,6 +11,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from olp_ray.config import Mode
 from olp_ray.report.intervals import mean_interval, paired_interval
 from olp_ray.report.metrics import METRICS
 
@@ -49,6 +50,7 @@ def comparison_table(
     *,
     sort_by: str,
     reference: str,
+    mode: Mode = "timed",
     title: str = "",
     width: int | None = None,
     times: pd.DataFrame | None = None,
@@ -59,25 +61,28 @@ def comparison_table(
     over paired seeds (from two seeds on); where runs has them, then the hindsight bound and the regret against it with
     its interval. A policy with a run without regret has none: it gets a `*` and stands below the others. runs has
     policy, seed and the metrics, one row per run, and the same seeds for every policy; times has the columns of
-    decision_times.parquet. Without a width (in characters), every column is shown.
+    decision_times.parquet. Times are shown in the unit of mode. Without a width (in characters), every column is shown.
     """
     if times is not None:
         runs = runs.merge(times[["policy", "seed", "p99_ms"]], on=["policy", "seed"])
-    columns = [c for c in COMPARISON if c.metrics != (sort_by,) and set(c.metrics) <= set(runs.columns)]
+    known = [Column(_in_mode(c.title, mode), c.metrics) for c in COMPARISON]
+    columns = [c for c in known if c.metrics != (sort_by,) and set(c.metrics) <= set(runs.columns)]
     shown: list[Column] = []
     for column in columns:
-        wider = _build(runs, sort_by, reference, title, [*shown, column])
+        wider = _build(runs, sort_by, reference, mode, title, [*shown, column])
         if width is None or Console(width=1000).measure(wider).maximum <= width:
             shown.append(column)
     hidden = tuple(column.title.replace("\n", " ") for column in columns if column not in shown)
-    return Fitted(_build(runs, sort_by, reference, title, shown), hidden, _unbounded(runs))
+    return Fitted(_build(runs, sort_by, reference, mode, title, shown), hidden, _unbounded(runs))
 
 
-def _build(runs: pd.DataFrame, sort_by: str, reference: str, title: str, columns: Sequence[Column]) -> Table:
+def _build(
+    runs: pd.DataFrame, sort_by: str, reference: str, mode: Mode, title: str, columns: Sequence[Column]
+) -> Table:
     bounded = "bound" in runs
     table = Table(title=title or None, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 0, 0, 1))
     table.add_column("policy", no_wrap=True)
-    table.add_column(_short(sort_by), justify="right")
+    table.add_column(_in_mode(_short(sort_by), mode), justify="right")
     table.add_column("vs reference", justify="right", min_width=14, no_wrap=True)
     if bounded:
         table.add_column("bound", justify="right", no_wrap=True)
@@ -132,15 +137,25 @@ def ranked(runs: pd.DataFrame, metric: str) -> list[str]:
     return [str(name) for name in means.sort_values(ascending=METRICS[metric].better != "higher", kind="stable").index]
 
 
-def summary_table(metrics: Mapping[str, float], title: str = "") -> Table:
-    """One row per metric with its meaning."""
+def summary_table(metrics: Mapping[str, float], mode: Mode = "timed", title: str = "") -> Table:
+    """One row per metric with its meaning, in the unit of mode."""
     table = Table(title=title or None, title_justify="left")
     for name, justify in (("metric", "left"), ("value", "right"), ("unit", "left"), ("meaning", "left")):
         table.add_column(name, justify=justify)  # type: ignore[arg-type]
     for name, value in metrics.items():
         metric = METRICS[name]
-        table.add_row(name, show_number(value), metric.unit, metric.doc)
+        table.add_row(name, show_number(value), shown_unit(metric.unit, mode), metric.doc)
     return table
+
+
+def shown_unit(unit: str, mode: Mode) -> str:
+    """A unit of `METRICS` as that mode has it: in the period model a second is a period."""
+    return {"s": "periods", "1/s": "1/period"}.get(unit, unit) if mode == "period" else unit
+
+
+def _in_mode(title: str, mode: Mode) -> str:
+    """A column's title with the unit of time of mode."""
+    return title.replace("(s)", f"({shown_unit('s', mode)})").replace("/s", "/period") if mode == "period" else title
 
 
 def show_number(value: float, decimals: int = 6) -> str:

@@ -79,6 +79,7 @@ def write_summary(
             "scenario": scenario.model_dump(mode="json"),
             "rate_per_s": arrivals.rate,
             "saturation_per_s": arrivals.saturation,
+            "saturation_requests": arrivals.measured_requests,
             **content,
             "files": [SUMMARY, *files],
         },

@@ -53,11 +53,12 @@ Progress = Callable[[int, int], None]
 class Arrivals:
     """What the arrivals were rescaled to. rate None keeps a trace's own times; saturation is None unless it was needed.
 
-    Both are in requests per second.
+    Both are in requests per second. saturation was measured on so many requests: other lengths, another saturation.
     """
 
     rate: float | None
     saturation: float | None
+    measured_requests: int = 0
 
 
 @dataclass(frozen=True)
@@ -120,7 +121,7 @@ def settle_arrivals(scenario: ScenarioConfig, progress: Progress | None = None) 
     parse_predictor(scenario.predictor)  # not needed yet; a wrong name should not cost the time of measuring
     requests = scenario_requests(scenario.model_copy(update={"predictor": "perfect"}), 0, 1.0, rotate=False)
     saturation = saturation_rate(requests, scenario.fleet, scenario.mode, scenario.sim, progress)
-    return Arrivals((scenario.load or GENERATED_LOAD) * saturation, saturation)
+    return Arrivals((scenario.load or GENERATED_LOAD) * saturation, saturation, len(requests))
 
 
 def scenario_requests(

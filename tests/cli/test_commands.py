@@ -120,7 +120,8 @@ def test_simulate_writes_tables_and_figures(tmp_path: Path) -> None:
 
 def test_simulate_in_period_mode() -> None:
     text = ok("simulate", "--mode", "period", "--fleet", "2xB4M4000", "--rate", "0.02", "--requests", "20")
-    assert "requests" in text
+    rows = {cells[1].strip(): cells[3].strip() for line in text.splitlines() if len(cells := line.split("│")) > 4}
+    assert (rows["e2e_mean_s"], rows["goodput_per_s"], rows["attainment"]) == ("periods", "1/period", "")
 
 
 def test_load_prints_saturation(trace: Path, tmp_path: Path) -> None:
@@ -137,6 +138,29 @@ def test_compare_prints_one_row_per_policy(trace: Path, tmp_path: Path) -> None:
     for column in ("TTFT", "E2E", "p50/p95/p99", "SLO met", "good", "max wait", "never started", "rejected"):
         assert column in text
     assert f"Open {tmp_path / 'o' / 'comparison.png'}" in text
+
+
+def test_compare_says_what_names_and_differences_stand_for(tmp_path: Path) -> None:
+    flags = (*SMALL, "--seeds", "1", "--workers", "1", "--policy", "round_robin", "--policy", "central_fifo:e2e")
+    text = ok("compare", *flags, "--reference", "central_fifo:e2e")
+    assert "the difference to central_fifo:e2e in % of its mean" in text
+    assert "no preset is named it is `balanced`: round_robin is round_robin:balanced." in text
+    file = tmp_path / "s.yaml"
+    file.write_text("router: {preset: ttft}\n")
+    assert "no preset is named it is `ttft`" in ok("compare", "--scenario", file, *flags)
+
+
+def test_saturation_is_that_of_the_requests_whatever_the_command(trace: Path) -> None:
+    def line(*arguments: str) -> str:
+        found = ok(*arguments, "--trace", str(trace), "--fleet", "1xa100-8b", "--load", "0.5", "--policy", "edf")
+        return next(line for line in found.splitlines() if line.startswith("Arrivals: "))
+
+    one = line("simulate", "--requests", "20", "--seed", "3")
+    assert "that the fleet serves of the first 20 requests" in one
+    assert one == line("compare", "--requests", "20", "--seeds", "1", "--workers", "1")
+    whole = line("simulate")
+    assert "of the first 50 requests" in whole
+    assert whole.split(",")[0] != one.split(",")[0]
 
 
 def test_scenario_file_and_flags(tmp_path: Path, trace: Path) -> None:
@@ -163,8 +187,9 @@ def test_workload_describe_convert_list(trace: Path, tmp_path: Path) -> None:
 
 def test_describe_draws_into_the_output_folder_unless_told(trace: Path, tmp_path: Path) -> None:
     text = ok("workload", "describe", trace)
-    assert "Open olp-ray-out/t.png" in text
-    assert (tmp_path / "olp-ray-out" / "t.png").exists()
+    assert "Open olp-ray-out/workload/t.png" in text
+    assert [path.name for path in (tmp_path / "olp-ray-out").rglob("*.png")] == ["t.png"]
+    assert [path.name for path in (tmp_path / "olp-ray-out").iterdir()] == ["workload"]
     assert [path.name for path in tmp_path.iterdir()] == ["t.csv", "olp-ray-out"]
 
 
@@ -210,8 +235,12 @@ PERIOD = ("--fleet", "2xB4M3000", "--rate", "0.04", "--requests", "40")
 
 def test_bound_prints_every_metric_and_what_is_relaxed() -> None:
     text = ok("bound", *PERIOD, "--grid", "8", "--out", "o")
-    for part in ("e2e_mean_s (s)", "ttft_mean_s (s)", "attainment", "gap", "added up over 8 periods", "equal devices"):
+    assert "e2e_mean_s (periods)" in text
+    assert "ttft_mean_s (periods)" in text
+    assert "In time: TTFT at most 49 periods and E2E at most 500 periods." in text
+    for part in ("attainment", "gap", "added up over 8 periods", "equal devices"):
         assert part in text
+    assert "In time" not in ok("bound", *PERIOD, "--grid", "8", "--metric", "e2e_mean_s", "--out", "p")
     bounds = json.loads(Path("o/summary.json").read_text())["bounds"]
     assert bounds["e2e_mean_s"]["bound"] <= bounds["e2e_mean_s"]["achieved"]
     assert bounds["attainment"]["bound"] >= bounds["attainment"]["achieved"]
@@ -229,6 +258,9 @@ def test_compare_with_a_bound() -> None:
     flags = ("--mode", "period", *PERIOD, "--seeds", "2", "--workers", "1", "--policy", "central_fifo")
     text = ok("compare", *flags, "--metric", "e2e_mean_s", "--bound", "--out", "o")
     assert "regret" in text
+    assert "(periods)" in text
+    assert "(s)" not in text
+    assert "TTFT at most 49 periods" in text
     assert (pd.read_parquet("o/results.parquet")["regret"] > -1e-9).all()
 
 

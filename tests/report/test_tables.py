@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
-from olp_ray.report import METRICS, ranked, summary_table
+from olp_ray.report import METRICS, comparison_table, ranked, summary_table
 from olp_ray.report.tables import show_number
 
 RUNS = pd.DataFrame(
@@ -57,3 +57,16 @@ def test_summary_names_every_metric() -> None:
 )
 def test_numbers(value: float, shown: str) -> None:
     assert show_number(value) == shown
+
+
+def test_periods_are_not_called_seconds() -> None:
+    text = text_of(summary_table({"e2e_mean_s": 3.0, "goodput_per_s": 0.5}, mode="period"))
+    assert ("periods" in text, "1/period" in text, "1/s" in text) == (True, True, False)
+    titles = [
+        str(column.header)
+        for metric in ("e2e_mean_s", "goodput_per_s")
+        for column in comparison_table(RUNS, sort_by=metric, reference="fast", mode="period").table.columns
+    ]
+    assert "goodput/period" in titles
+    assert "E2E\np50/p95/p99 (periods)" in titles
+    assert not [title for title in titles if "(s)" in title or "/s" in title]
