@@ -64,6 +64,11 @@ def test_the_pages_show_commands() -> None:
     assert len(COMMANDS) >= 6
 
 
+def test_the_readme_names_every_command() -> None:
+    text = PAGES[0].read_text()
+    assert [name for name in CLI_COMMANDS if f"olp-ray {name}" not in text] == []
+
+
 @pytest.mark.parametrize("code", blocks(PAGES[0], "python"))
 def test_python_in_the_readme_runs(code: str, capsys: pytest.CaptureFixture[str]) -> None:
     exec(compile(code, "README.md", "exec"), {"__name__": "readme"})

@@ -49,7 +49,8 @@ def bound(
 ) -> None:
     """Bound what any schedule could have reached, knowing every request and its length beforehand.
 
-    The bound is of the period model (mode period, the default here): rates are per period, an iteration is a period.
+    The bound is of the period model (mode period, the default here): rates are per period, an iteration is a period,
+    and of a kind of device only its slots and KV tokens count. In timed mode there is none.
 
     \b
     Examples:
@@ -84,6 +85,8 @@ def bound(
         f"bound can be loose by. A true LP optimum lies between `bound` and `LP so far`.",
         soft_wrap=True,
     )
+    if any(device.kind for device in scenario.fleet.devices):
+        Console().print("Of each kind of device only slots and KV tokens count: an iteration is a period.")
     show_replaced(replaced, out)
     Console().print(f"Numbers are in {out}/summary.json", soft_wrap=True)
 

@@ -240,10 +240,16 @@ def test_bound_prints_every_metric_and_what_is_relaxed() -> None:
     assert "In time: TTFT at most 49 periods and E2E at most 500 periods." in text
     for part in ("attainment", "gap", "added up over 8 periods", "equal devices"):
         assert part in text
+    assert "Of each kind" not in text
     assert "In time" not in ok("bound", *PERIOD, "--grid", "8", "--metric", "e2e_mean_s", "--out", "p")
     bounds = json.loads(Path("o/summary.json").read_text())["bounds"]
     assert bounds["e2e_mean_s"]["bound"] <= bounds["e2e_mean_s"]["achieved"]
     assert bounds["attainment"]["bound"] >= bounds["attainment"]["achieved"]
+
+
+def test_a_bound_of_gpus_says_that_their_speeds_do_not_count() -> None:
+    text = ok("bound", "--fleet", "1xa100-8b", "--rate", "0.05", "--requests", "20", "--out", "o")
+    assert "Of each kind of device only slots and KV tokens count" in text
 
 
 def test_a_bound_has_no_flags_of_routers() -> None:
@@ -329,7 +335,10 @@ def test_serve_flags_become_its_config(tmp_path: Path) -> None:
         (("simulate", "--shards", "0"), "shards: expected at least 1, got 0"),
         (("simulate", "--seed", "-1"), "seeds must be distinct whole numbers >= 0"),
         (("compare", "--bound"), "in timed mode there is none; add mode period"),
-        (("bound", "--mode", "timed"), "in timed mode there is none"),
+        (
+            ("bound", "--mode", "timed"),
+            "grow with the batch, so in timed mode there is none; add mode period, with a rate",
+        ),
         (("bound", "--metric", "e2e_p99_s"), "metric 'e2e_p99_s' has no hindsight bound"),
         (("simulate", "--arrivals", "gama:3"), "arrivals 'gama:3': expected poisson, gamma:CV"),
         (("simulate", "--arrivals", "rates:1@0", "--load", "1"), "arrivals state their own rates"),
