@@ -45,8 +45,8 @@ def check_bounded(scenario: ScenarioConfig, metrics: Sequence[str]) -> None:
     """Raise `ConfigError` where a metric of this scenario has no hindsight bound."""
     if scenario.mode != "period":
         raise ConfigError(
-            f"mode {scenario.mode}: the hindsight bound is a linear program over start times, so it needs iterations of "
-            "one length, as in the period model; those of timed mode grow with the batch, so in timed mode there is "
+            f"mode {scenario.mode}: the hindsight bound is a linear program over start times, so it needs iterations "
+            "of one length, as in the period model; those of timed mode grow with the batch, so in timed mode there is "
             "none; add mode period, with a rate per period, or a load; of the fleet, slots and KV tokens count then"
         )
     for name in metrics:
