@@ -40,6 +40,8 @@ class ArrivalHistory:
         self._rows = Recent(size, (_COLUMNS,))
         self._times_s = Recent(max(size, rate_window + 1))
         self._rate_change = RateChange()
+        self._newest = 0  # arrivals of the last instant, which may be more than are kept
+        self._before_s = -math.inf  # the instant of arrivals before that one
         self.seen = 0
         self.changes = 0
         self.changed_s = -math.inf
@@ -54,7 +56,10 @@ class ArrivalHistory:
         last_s = float(self._times_s.rows[-1]) if len(self._times_s) else -math.inf
         times_s = []
         for request, weight in zip(requests, weights.tolist(), strict=True):
-            last_s = max(last_s, request.arrival_s)
+            if request.arrival_s > last_s:
+                self._before_s, self._newest = last_s, 0
+                last_s = request.arrival_s
+            self._newest += 1
             times_s.append(last_s)
             self._times_s.append(last_s)
             own = own_thresholds(request)
@@ -80,20 +85,25 @@ class ArrivalHistory:
 
         A window is opened by an arrival, which with those of the same instant is not counted: given that something
         arrived, that it did says nothing of how often. A window younger than least_s is taken to be that long, so that
-        a burst is not taken for a rate.
+        a burst is not taken for a rate. Where a burst is all that the window holds, since it fills the window or a
+        change was found in it, the instant of arrivals before it opens the window: if there was one, the rate is not 0.
         """
         window = self._times_s.rows[-self._rate_window - 1 :]
         if not len(window):
             return 0.0
         opened_s = window[0]
+        if window[-1] == opened_s and self._before_s > -math.inf:
+            return self._newest / max(now_s - self._before_s, least_s)
         return float((window > opened_s).sum() / max(now_s - opened_s, least_s))
 
     def snapshot(self) -> dict[str, Any]:
         return {
-            "version": 2,
+            "version": 3,
             "rows": self._rows.rows.copy(),
             "times_s": self._times_s.rows.copy(),
             "rate_change": self._rate_change.snapshot(),
+            "newest": self._newest,
+            "before_s": self._before_s,
             "seen": self.seen,
             "changes": self.changes,
             "changed_s": self.changed_s,
@@ -101,11 +111,12 @@ class ArrivalHistory:
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Take a `snapshot` back. Raises `SnapshotError` for another version."""
-        if state.get("version") != 2:
-            raise SnapshotError(f"history snapshot of version {state.get('version')}; expected 2")
+        if state.get("version") != 3:
+            raise SnapshotError(f"history snapshot of version {state.get('version')}; expected 3")
         self._rows.replace(np.asarray(state["rows"]).reshape(-1, _COLUMNS))
         self._times_s.replace(np.asarray(state["times_s"]))
         self._rate_change.restore(state["rate_change"])
+        self._newest, self._before_s = int(state["newest"]), float(state["before_s"])
         self.seen, self.changes = int(state["seen"]), int(state["changes"])
         self.changed_s = float(state["changed_s"])
 

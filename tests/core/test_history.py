@@ -55,6 +55,43 @@ def test_a_burst_alone_says_nothing_of_the_rate():
     assert history.rate_per_s(5.0, 4.0) == 8
 
 
+def test_a_burst_that_fills_the_window_is_counted_from_the_instant_before_it():
+    history = ArrivalHistory(size=9, rate_window=4)
+    history.add(at([1.0] * 40), np.ones(40), 0.01)
+    assert history.rate_per_s(2.0, 0.7) == 0  # the first instant of all
+    history.add(at([3.0] * 30), np.ones(30), 0.01)
+    history.add(at([3.0] * 2), np.ones(2), 0.01)
+    assert history.rate_per_s(3.0, 0.7) == 32 / (3 - 1)
+    assert history.rate_per_s(5.0, 0.7) == 32 / (5 - 1)
+    assert history.rate_per_s(3.0, 8.0) == 32 / 8
+    other = ArrivalHistory(size=9, rate_window=4)
+    other.restore(history.snapshot())
+    assert other.rate_per_s(3.0, 0.7) == 16
+    for each in (history, other):
+        each.add(at([6.0]), np.ones(1), 0.01)
+        assert each.rate_per_s(6.0, 0.7) == 1 / (6 - 3)  # as ever, once something came after it
+
+
+@pytest.mark.parametrize("per_second", [3, 150, 199, 200, 201, 300, 1000])
+def test_times_in_whole_seconds_do_not_hide_the_rate(per_second):
+    history = ArrivalHistory(size=512, rate_window=200)
+    for second in range(12):
+        history.add(at([float(second)] * per_second), np.ones(per_second), 0.01)
+        if second:
+            assert 0.5 * per_second <= history.rate_per_s(second + 0.5, 0.7) <= 1.5 * per_second
+    assert history.changes == 0
+
+
+def test_a_burst_that_is_found_to_be_a_change_leaves_a_rate():
+    times_s = np.cumsum(np.random.default_rng(2).exponential(1.0, 120))
+    history = ArrivalHistory(size=512, rate_window=200)
+    history.add(at(times_s), np.ones(120), 0.01)
+    burst_s = float(times_s[-1]) + 1.0
+    assert history.add(at([burst_s] * 40), np.ones(40), 0.01)
+    assert (len(history), history.changed_s) == (40, burst_s)
+    assert history.rate_per_s(burst_s, 0.7) == pytest.approx(40.0)
+
+
 def test_the_rate_of_a_poisson_process_is_found_without_bias():
     """The mean of 400 estimates over 100 arrivals each is within three standard errors, (1 / sqrt(100)) / sqrt(400)."""
     rng = np.random.default_rng(0)
