@@ -129,6 +129,11 @@ def _notes(scenario: ScenarioConfig, table: Fitted, with_bound: bool, out: str) 
         "counts all others as misses. "
         "Counts are means over seeds. " + _rejection_note(scenario)
     ]
+    if not any(title.startswith("decide") for title in table.hidden):
+        notes.append(
+            "`decide` is the wall time of a router's call on this machine. Computing prices, or waiting for those of "
+            "shards, is part of it, and the first calls of each process load compiled kernels."
+        )
     if table.hidden:
         notes.append(
             f"No room here for: {', '.join(table.hidden)}. A wider terminal (or COLUMNS=180) shows them; all numbers "

@@ -82,7 +82,8 @@ def simulate(
     took = run.decision_time
     Console().print(
         f"The router was called {took['calls']:.0f} times: mean {took['mean_ms']:.3g} ms, p99 {took['p99_ms']:.3g} ms, "
-        f"largest {took['max_ms']:.3g} ms on this machine.",
+        f"largest {took['max_ms']:.3g} ms on this machine. Computing prices, or waiting for those of shards, "
+        "is part of it, and the first calls load compiled kernels.",
         soft_wrap=True,
         highlight=False,
     )

@@ -72,6 +72,7 @@ def ray_router(
     core = build_router(config, fleet, mode, seed)
     pricer = RayPricer(ShardPool(min(shards, len(core.ledger.devices)), RuntimeConfig()))
     try:
+        pricer.wait_until_up()  # else the first update waits for them, and decision times show their start
         yield PricedRouter(core, pricer)
     finally:
         pricer.close()

@@ -211,6 +211,7 @@ def test_generated_workloads_from_flags(tmp_path: Path) -> None:
 def test_simulate_says_how_long_decisions_took_and_logs_prices() -> None:
     text = ok("simulate", *SMALL, "--out", "o")
     assert "The router was called" in text
+    assert "the first calls load compiled kernels" in text
     assert set(pd.read_parquet("o/prices.parquet")["device_id"]) == {"d0", "d1"}
     summary = json.loads(Path("o/summary.json").read_text())
     assert summary["decision_time"]["calls"] == len(pd.read_parquet("o/handle_times.parquet")) > 0
@@ -226,6 +227,10 @@ def test_a_narrow_compare_says_where_the_rest_is(monkeypatch: pytest.MonkeyPatch
     assert rows
     assert max(map(len, rows)) <= 80
     assert "No room here for: " in text
+    assert "`decide` is the wall time" not in text
+    monkeypatch.setenv("COLUMNS", "180")
+    assert "`decide` is the wall time" in ok("compare", *flags)
+    monkeypatch.setenv("COLUMNS", "80")
     assert "olp-ray-out/compare/results.parquet" in text
     assert "Replaced 9 files of an earlier run in olp-ray-out/compare." in ok("compare", *flags)
 

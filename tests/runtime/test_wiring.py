@@ -46,6 +46,12 @@ def test_500_requests_are_routed_as_inline_row_for_row_and_prices_are_equal_to_t
     np.testing.assert_array_equal(tables, inline_tables)
 
 
+@pytest.mark.ray_local
+def test_shards_are_up_before_the_first_call(ray_local):
+    with ray_router(CONFIG, FLEET, "period", 0, 2) as router:
+        assert [process.up.done() for process in router.pricer._pool.processes] == [True, True]
+
+
 def test_less_than_one_shard_is_an_error():
     with (
         pytest.raises(ConfigError, match="--shards is 0; expected at least 1"),
