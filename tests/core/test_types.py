@@ -3,6 +3,7 @@ import math
 
 import pytest
 
+from olp_ray.core import types
 from olp_ray.core.types import AssignmentKey, Device, Objective, Request, RequestKey, Stage
 from olp_ray.errors import RequestError
 
@@ -100,3 +101,15 @@ def test_keys_name_request_and_attempt():
 def test_a_device_runs_its_models_and_stages(models, stages, model, stage, runs):
     device = Device(**DEVICE, models=frozenset(models), stages=frozenset(stages))
     assert device.can_run(Request(**REQUEST, model=model, stage=stage)) == runs
+
+
+def test_all_of_the_contract_is_imported_from_one_place():
+    parts = (types.decisions, types.devices, types.events, types.objective, types.requests)
+    records = {
+        name
+        for part in parts
+        for name, item in vars(part).items()
+        if isinstance(item, type) and item.__module__ == part.__name__
+    }
+    assert records | {"Event", "Decision"} == set(types.__all__)
+    assert set(types.Event.__args__) | set(types.Decision.__args__) <= {getattr(types, name) for name in records}

@@ -1,0 +1,56 @@
+"""What the operator wants: weights and thresholds. What they make of one request is the reward's."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from olp_ray.errors import RequestError
+
+
+@dataclass(frozen=True, slots=True)
+class Objective:
+    """The operator's six weights and the thresholds they speak of (paper Section 3.1).
+
+    throughput is alpha (per output token), e2e beta and ttft gamma (per second saved), qps sigma (per request),
+    tail_e2e zeta1 and tail_ttft zeta2 (per request inside its threshold). e2e_threshold_s is t1', ttft_threshold_s
+    is t2'. Multiplying all six weights by a constant changes no decision.
+
+    Requests may differ in worth: class_weights multiplies the reward of a request class (1 if not named), and each
+    step of priority multiplies it by priority_factor. tenant_fairness is the exponent of alpha-fairness between
+    tenants (0: none, 1: proportional; see `core.fairness`). With joint_deadlines a deadline earns something only where
+    both can be met: what counts is requests inside both thresholds (goodput), not deadlines.
+    """
+
+    throughput: float
+    e2e: float
+    ttft: float
+    qps: float
+    tail_e2e: float
+    tail_ttft: float
+    e2e_threshold_s: float
+    ttft_threshold_s: float
+    class_weights: tuple[tuple[str, float], ...] = ()
+    priority_factor: float = 1.0
+    tenant_fairness: float = 0.0
+    joint_deadlines: bool = False
+
+    def __post_init__(self) -> None:
+        weights = self.weights
+        if not all(math.isfinite(w) and w >= 0 for w in weights):
+            raise RequestError(f"objective weights are {weights}; expected six finite numbers >= 0")
+        if not any(weights):
+            raise RequestError("objective weights are all zero; expected at least one above 0")
+        for name in ("e2e_threshold_s", "ttft_threshold_s"):
+            if not getattr(self, name) > 0:
+                raise RequestError(f"objective {name} is {getattr(self, name)}; expected > 0")
+        factors = (self.priority_factor, *(weight for _, weight in self.class_weights))
+        if not all(math.isfinite(factor) and factor > 0 for factor in factors):
+            raise RequestError(f"objective factors are {factors}; expected finite numbers > 0")
+        if not (math.isfinite(self.tenant_fairness) and self.tenant_fairness >= 0):
+            raise RequestError(f"objective tenant_fairness is {self.tenant_fairness}; expected >= 0")
+
+    @property
+    def weights(self) -> tuple[float, float, float, float, float, float]:
+        """(alpha, beta, gamma, sigma, zeta1, zeta2) in the paper's order."""
+        return (self.throughput, self.e2e, self.ttft, self.qps, self.tail_e2e, self.tail_ttft)

@@ -1,0 +1,103 @@
+"""What is routed: a request as the router sees it, and the names of its stages and assignments.
+
+Identity: a request is named by `RequestKey` (id, stage); what happens to it on a device is named by
+`AssignmentKey`, which adds the device *incarnation* and the attempt. Events with an old key are stale: the router
+ignores and counts them.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from enum import StrEnum
+from itertools import pairwise
+from typing import NamedTuple
+
+from olp_ray.errors import RequestError
+
+
+class Stage(StrEnum):
+    """Which part of a request's work is routed; the stages of one request share its id."""
+
+    MIXED = "mixed"
+    PREFILL = "prefill"
+    DECODE = "decode"
+
+
+class RequestKey(NamedTuple):
+    """One stage of one request."""
+
+    request_id: str
+    stage: Stage
+
+
+class AssignmentKey(NamedTuple):
+    """One attempt of one stage of a request on one incarnation of a device."""
+
+    request_id: str
+    stage: Stage
+    device_id: str
+    incarnation: int
+    attempt: int
+
+    @property
+    def request_key(self) -> RequestKey:
+        return RequestKey(self.request_id, self.stage)
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A request as the router sees it: never its true output length, only a prediction.
+
+    Raises `RequestError` for an empty id, a time that is not finite, a negative or infinite prompt, a limit below 1
+    token, quantiles that do not rise, or a prediction that is not finite or below 1 token.
+    """
+
+    id: str
+    arrival_s: float
+    prompt_tokens: int
+    predicted_output_tokens: float
+    predicted_quantiles: tuple[tuple[float, float], ...] = ()  # (level in (0, 1), output tokens), rising
+    max_output_tokens: int | None = None
+    stage: Stage = Stage.MIXED
+    model: str = ""  # "" runs on every device
+    request_class: str = "default"
+    tenant: str = ""
+    priority: int = 0  # higher is more urgent
+    session: str = ""
+    prefix_blocks: tuple[int, ...] = ()  # hashes of the prompt's leading blocks
+    slo_ttft_s: float | None = None
+    slo_e2e_s: float | None = None
+    key: RequestKey = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "key", RequestKey(self.id, self.stage))
+        if not self.id:
+            raise RequestError("request id is empty; expected a non-empty string")
+        if not math.isfinite(self.arrival_s):
+            raise RequestError(f"request {self.id!r}: arrival_s is {self.arrival_s}; expected a finite number")
+        if not 0 <= self.prompt_tokens < math.inf:
+            raise RequestError(f"request {self.id!r}: prompt_tokens is {self.prompt_tokens}; expected >= 0")
+        if self.max_output_tokens is not None and not 1 <= self.max_output_tokens < math.inf:
+            raise RequestError(
+                f"request {self.id!r}: max_output_tokens is {self.max_output_tokens}; expected >= 1 or none"
+            )
+        if self.predicted_quantiles and not _are_quantiles(self.predicted_quantiles):
+            raise RequestError(
+                f"request {self.id!r}: predicted_quantiles is {self.predicted_quantiles}; "
+                "expected levels in (0, 1) that rise, with finite lengths >= 1 that do not fall"
+            )
+        if not (math.isfinite(self.predicted_output_tokens) and self.predicted_output_tokens >= 1):
+            raise RequestError(
+                f"request {self.id!r}: predicted_output_tokens is {self.predicted_output_tokens}; expected >= 1"
+            )
+        for name in ("slo_ttft_s", "slo_e2e_s"):
+            slo_s = getattr(self, name)
+            if slo_s is not None and not slo_s > 0:
+                raise RequestError(f"request {self.id!r}: {name} is {slo_s}; expected > 0 or none")
+
+
+def _are_quantiles(pairs: tuple[tuple[float, float], ...]) -> bool:
+    levels, tokens = [level for level, _ in pairs], [length for _, length in pairs]
+    rising = all(one < other for one, other in pairwise([0.0, *levels, 1.0]))
+    return rising and all(one <= other for one, other in pairwise([1.0, *tokens])) and tokens[-1] < math.inf
