@@ -1,5 +1,7 @@
 """Figures as PNG files, drawn from parquet files only, so that any can be drawn again without a run.
 
+mode, where it is taken, says what a second of the tables is called: the period model's is a period.
+
 matplotlib is imported when a figure is drawn, not before.
 """
 
@@ -12,15 +14,16 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from olp_ray.config import Mode
 from olp_ray.report.intervals import mean_interval
 from olp_ray.report.metrics import METRICS
-from olp_ray.report.tables import ranked
+from olp_ray.report.tables import ranked, shown_unit
 
 USUAL = ("ttft_p95_s", "e2e_mean_s", "attainment")  # metrics that a comparison draws
 HALF_DECADE, MANY_DECADES = 0.5, 3.5
 
 
-def plot_latency_cdfs(runs: Mapping[str, str | Path], path: str | Path) -> Path:
+def plot_latency_cdfs(runs: Mapping[str, str | Path], path: str | Path, mode: Mode = "timed") -> Path:
     """CDFs of TTFT and E2E over all requests; label -> requests.parquet. It ends below 1 if some never got there."""
     pyplot = _pyplot()
     figure, axes = pyplot.subplots(1, 2, figsize=(12, 4), layout="constrained")
@@ -29,9 +32,9 @@ def plot_latency_cdfs(runs: Mapping[str, str | Path], path: str | Path) -> Path:
         for axis, column in zip(axes, ("first_token_s", "finish_s"), strict=True):
             values = np.sort((table[column] - table["arrival_s"]).dropna().to_numpy())
             axis.step(values, np.arange(1, len(values) + 1) / max(1, len(table)), where="post", label=label)
-    for axis, name in zip(axes, ("time to first token (s)", "end-to-end latency (s)"), strict=True):
+    for axis, name in zip(axes, ("time to first token", "end-to-end latency"), strict=True):
         scale_latency(axis)
-        axis.set(xlabel=name, ylabel="share of all requests", ylim=(0, 1))
+        axis.set(xlabel=f"{name} ({shown_unit('s', mode)})", ylabel="share of all requests", ylim=(0, 1))
         axis.grid(alpha=0.3)
     figure.legend(*axes[0].get_legend_handles_labels(), loc="outside right upper", fontsize="small")
     return _save(figure, path)
@@ -56,7 +59,7 @@ def scale_latency(axis: Any) -> None:
     axis.xaxis.set_minor_formatter(NullFormatter())
 
 
-def plot_timeline(folder: str | Path, path: str | Path) -> Path:
+def plot_timeline(folder: str | Path, path: str | Path, mode: Mode = "timed") -> Path:
     """Router queue, batch and KV use of every device, and prices where there are any, over time.
 
     Reads timeline.parquet, and prices.parquet if it is there.
@@ -79,11 +82,13 @@ def plot_timeline(folder: str | Path, path: str | Path) -> Path:
         for axis in axes[3:]:
             axis.set_ylim(bottom=0)
     axes[1].legend(loc="upper right", fontsize="small", ncols=4)
-    axes[-1].set_xlabel("time (s)")
+    axes[-1].set_xlabel(f"time ({shown_unit('s', mode)})")
     return _save(figure, path)
 
 
-def plot_comparison(results: str | Path, path: str | Path, metrics: Sequence[str] = USUAL) -> Path:
+def plot_comparison(
+    results: str | Path, path: str | Path, metrics: Sequence[str] = USUAL, mode: Mode = "timed"
+) -> Path:
     """Bars per policy with 95 % intervals and a dot per seed; results is a parquet file with policy, seed and metrics.
 
     The axis follows the seeds: an interval over few of them that reaches beyond is cut.
@@ -103,9 +108,8 @@ def plot_comparison(results: str | Path, path: str | Path, metrics: Sequence[str
         share = METRICS[metric].better == "higher" and largest <= 1
         axis.set_xlim(0, 1 if share else 1.1 * largest if largest > 0 else 1)
         axis.invert_yaxis()
-        axis.set_xlabel(
-            f"{METRICS[metric].doc} ({METRICS[metric].unit})" if METRICS[metric].unit else METRICS[metric].doc
-        )
+        unit = shown_unit(METRICS[metric].unit, mode)
+        axis.set_xlabel(f"{METRICS[metric].doc} ({unit})" if unit else METRICS[metric].doc)
         better = "higher is better" if METRICS[metric].better == "higher" else "lower is better"
         axis.set_title(f"{metric}: {better}", fontsize="medium")
     return _save(figure, path)

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
+from olp_ray.config import Mode
 from olp_ray.config.scenario import ScenarioConfig
 from olp_ray.errors import ConfigError
 from olp_ray.report.metrics import METRICS
@@ -129,7 +130,7 @@ def compare(
         "bounded": metric if bound else None,
     }
     write_summary(out, scenario, arrivals, files, content)
-    return Comparison(runs, times, arrivals, _figures(tasks, metric, out), replaced)
+    return Comparison(runs, times, arrivals, _figures(tasks, metric, scenario.mode, out), replaced)
 
 
 def run_task(task: Task, tell: Tell, *, open_router: OpenRouter | None = None) -> Outcome:
@@ -158,9 +159,10 @@ def _bound_of(scenario: ScenarioConfig, seed: int, rate: float | None, metric: s
     return found.bound
 
 
-def _figures(tasks: Sequence[Task], metric: str, out: Path) -> tuple[Path, ...]:
+def _figures(tasks: Sequence[Task], metric: str, mode: Mode, out: Path) -> tuple[Path, ...]:
     first = {task.policy: task.folder / "requests.parquet" for task in reversed(tasks)}
+    drawn = tuple(dict.fromkeys((*DRAWN_ALWAYS, metric)))
     return (
-        plot_comparison(out / "results.parquet", out / FIGURES[0], tuple(dict.fromkeys((*DRAWN_ALWAYS, metric)))),
-        plot_latency_cdfs(dict(reversed(first.items())), out / FIGURES[1]),
+        plot_comparison(out / "results.parquet", out / FIGURES[0], drawn, mode),
+        plot_latency_cdfs(dict(reversed(first.items())), out / FIGURES[1], mode),
     )

@@ -53,9 +53,9 @@ def save_run(run: SeedRun, scenario: ScenarioConfig, arrivals: Arrivals, folder:
     if run.prices is not None and len(run.prices):
         write_parquet(run.prices, folder / "prices.parquet")
     label = f"{scenario.router.policy}:{scenario.router.preset}"
-    figures = [plot_latency_cdfs({label: folder / "requests.parquet"}, folder / "latency.png")]
+    figures = [plot_latency_cdfs({label: folder / "requests.parquet"}, folder / "latency.png", scenario.mode)]
     if run.result.timeline is not None:
-        figures.append(plot_timeline(folder, folder / "timeline.png"))
+        figures.append(plot_timeline(folder, folder / "timeline.png", scenario.mode))
     content = {"seed": run.seed, "metrics": run.metrics, "decision_time": run.decision_time}
     write_summary(folder, scenario, arrivals, RUN_FILES, content)
     return figures

@@ -10,7 +10,7 @@ import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from olp_ray.config import FleetConfig, RouterConfig
+from olp_ray.config import FleetConfig, Mode, RouterConfig
 from olp_ray.config.build import build_priced_router
 from olp_ray.core.types import Request
 from olp_ray.report import METRICS
@@ -66,3 +66,22 @@ def test_comparison_bars(tmp_path: Path) -> None:
     runs = pd.DataFrame([{"policy": p, "seed": s, **dict.fromkeys(METRICS, 1.0 + s)} for p in "ab" for s in (0, 1)])
     runs.to_parquet(tmp_path / "results.parquet")
     assert plot_comparison(tmp_path / "results.parquet", tmp_path / "bars.png").read_bytes().startswith(PNG)
+
+
+def test_axes_of_the_period_model_count_periods(tmp_path: Path) -> None:
+    """The same tables drawn twice are the same picture, and another one with the other unit."""
+    saved_run(tmp_path)
+    runs = pd.DataFrame([{"policy": p, "seed": s, **dict.fromkeys(METRICS, 1.0 + s)} for p in "ab" for s in (0, 1)])
+    runs.to_parquet(tmp_path / "results.parquet")
+
+    def pictures(mode: Mode) -> list[bytes]:
+        made = (
+            plot_latency_cdfs({"a": tmp_path / "requests.parquet"}, tmp_path / "a.png", mode),
+            plot_timeline(tmp_path, tmp_path / "b.png", mode),
+            plot_comparison(tmp_path / "results.parquet", tmp_path / "c.png", ("e2e_mean_s",), mode),
+        )
+        return [path.read_bytes() for path in made]
+
+    periods = pictures("period")
+    assert periods == pictures("period")
+    assert all(one != other for one, other in zip(periods, pictures("timed"), strict=True))
