@@ -3,19 +3,23 @@
     python -m benchmarks.chaos [--seconds 300] [--seed 0] [--shards 3]
 
 Engines are imitated by timers in this process: what is under test is the router. Every fault is one of: a shard is
-killed, a shard is stopped, the coordinator is killed, a device breaks off and comes back as a new incarnation.
+killed, a shard is stopped, the coordinator is killed, the connection to it breaks, a device breaks off and comes back
+as a new incarnation.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import os
 import signal
+import socket
 import time
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 from uuid import uuid4
 
 import click
@@ -24,7 +28,7 @@ from ray.exceptions import RayError
 
 from olp_ray.config import FleetConfig, RouterConfig, RuntimeConfig
 from olp_ray.core.types import Assign, AssignmentKey, Cancelled, Device, DeviceLost, Finished, Request, Started
-from olp_ray.runtime.client import IngressLine, Reporter, deliver
+from olp_ray.runtime.client import IngressLine, deliver
 from olp_ray.runtime.messages import Answer, InFlight, Report, Submission
 from olp_ray.runtime.wiring import open_ray, start_coordinator
 
@@ -33,7 +37,7 @@ RATE = 60.0  # requests per second
 SERVICE_S = 0.3  # mean
 FAULT_EVERY_S = 2.5
 ANSWER_S = 2.0
-FAULTS = ("kill_shard", "stop_shard", "kill_coordinator", "lose_device")
+FAULTS = ("kill_shard", "stop_shard", "kill_coordinator", "break_connection", "lose_device")
 
 
 @dataclass
@@ -68,7 +72,7 @@ class Load:
         self._rng = np.random.default_rng(seed)
         self._last_assign_s = time.monotonic()
         self.line = IngressLine(coordinator, "load", self._answer, self._report)
-        self.reporter = Reporter(coordinator)
+        self.reporter = self.line.reporter
 
     async def submit(self, until_s: float) -> None:
         """Poisson arrivals until then."""
@@ -90,7 +94,7 @@ class Load:
             if assign.key.device_id == device.id:
                 del self.running[name]
                 self.waiting[name] = Submission(assign.request, 0.0)
-        await deliver(self.coordinator.report.remote, [self.lost[device.id]])
+        await self.reporter.tell(self.lost[device.id])
         await asyncio.sleep(0.5)
         back = dataclasses.replace(device, incarnation=device.incarnation + 1)
         self.devices[device.id] = back
@@ -159,9 +163,12 @@ async def strike(load: Load, fault: str, rng: np.random.Generator, stopped: list
     if fault == "lose_device":
         await load.lose_device()
         return
-    if fault == "kill_coordinator":
-        status = await asyncio.wait_for(load.coordinator.status.remote(), ANSWER_S)
-        os.kill(status["process_id"], signal.SIGKILL)
+    if fault in ("kill_coordinator", "break_connection"):
+        pid = (await asyncio.wait_for(load.coordinator.status.remote(), ANSWER_S))["process_id"]
+        if fault == "kill_coordinator":
+            os.kill(pid, signal.SIGKILL)
+        else:
+            break_connections(pid)
         return
     victim = int(rng.choice(await asyncio.wait_for(load.coordinator.shard_process_ids.remote(), ANSWER_S)))
     stop = fault == "stop_shard"
@@ -170,10 +177,50 @@ async def strike(load: Load, fault: str, rng: np.random.Generator, stopped: list
         stopped.append(victim)
 
 
+def break_connections(pid: int) -> int:
+    """Shut every TCP connection of this process to that one, which runs on; how many there were."""
+    sockets, theirs, mine = _sockets(), _inodes(pid), _inodes(os.getpid())
+    ports = {each.local for each in sockets if each.state == "0A" and each.inode in theirs}
+    broken = [
+        mine[each.inode] for each in sockets if each.state == "01" and each.remote in ports and each.inode in mine
+    ]
+    for number in broken:
+        with socket.socket(fileno=os.dup(number)) as connection:
+            connection.shutdown(socket.SHUT_RDWR)
+    return len(broken)
+
+
+class _Socket(NamedTuple):
+    """Ports in hexadecimal; state 0A listens, 01 is connected."""
+
+    local: str
+    remote: str
+    state: str
+    inode: str
+
+
+def _sockets() -> list[_Socket]:
+    """Every TCP socket of the machine."""
+    text = "".join(Path(f"/proc/net/{name}").read_text().partition("\n")[2] for name in ("tcp", "tcp6"))
+    lines = [line.split() for line in text.splitlines()]
+    return [_Socket(each[1].rpartition(":")[2], each[2].rpartition(":")[2], each[3], each[9]) for each in lines]
+
+
+def _inodes(pid: int) -> dict[str, int]:
+    """File descriptors of a process's sockets."""
+    found = {}
+    for entry in Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # closed meanwhile
+            target = os.readlink(entry)
+            if target.startswith("socket:["):
+                found[target[len("socket:[") : -1]] = int(entry.name)
+    return found
+
+
 async def drive(load: Load, seconds: float, seed: int, stopped: list[int]) -> None:
     """Load and faults together, then wait until everything is over."""
     await load.coordinator.status.remote()  # it is up
-    carriers = [asyncio.ensure_future(load.line.run()), asyncio.ensure_future(load.reporter.run())]
+    carriers = [asyncio.ensure_future(load.line.run())]
     until_s = time.monotonic() + seconds
     await asyncio.gather(load.submit(until_s), disturb(load, until_s, seed, stopped))
     async with asyncio.timeout(60):

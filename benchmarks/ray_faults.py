@@ -88,7 +88,7 @@ async def fault(load: Load, kind: str) -> Recovery:
 
 
 async def measure(load: Load, repeats: int) -> list[dict[str, str]]:
-    carriers = [asyncio.ensure_future(load.line.run()), asyncio.ensure_future(load.reporter.run())]
+    carriers = [asyncio.ensure_future(load.line.run())]
     arrivals = asyncio.ensure_future(load.submit(float("inf")))
     await load.coordinator.status.remote()  # it is up
     rows = []

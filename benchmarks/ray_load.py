@@ -26,7 +26,7 @@ import numpy as np
 from benchmarks.results_page import records_table, replace_section
 from olp_ray.config import FleetConfig, RouterConfig, RuntimeConfig
 from olp_ray.core.types import Assign, AssignmentKey, Event, Finished, Request, Started
-from olp_ray.runtime.client import IngressLine, Reporter
+from olp_ray.runtime.client import IngressLine
 from olp_ray.runtime.messages import Answer, Report, Submission
 from olp_ray.runtime.wiring import open_ray, start_coordinator
 
@@ -54,7 +54,7 @@ class Load:
         self.sent_s: dict[str, float] = {}
         self.latency_s: list[float] = []
         self.line = IngressLine(coordinator, f"load-{uuid4().hex[:4]}", self._answer, Report)
-        self.reporter = Reporter(coordinator)
+        self.reporter = self.line.reporter
         self._ending: list[tuple[float, AssignmentKey]] = []
         self.assigned_in_time = 0
 
@@ -125,7 +125,7 @@ async def measure(coordinator: Any, load: Load, rate: float, seconds: float, see
 async def loading(coordinator: Any) -> AsyncIterator[Load]:
     """A load whose lines to the coordinator are open."""
     load = Load(coordinator)
-    carriers = [asyncio.ensure_future(load.line.run()), asyncio.ensure_future(load.reporter.run())]
+    carriers = [asyncio.ensure_future(load.line.run())]
     yield load
     for carrier in carriers:
         carrier.cancel()

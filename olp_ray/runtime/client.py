@@ -6,6 +6,8 @@ Nothing here decides; it only makes sure that what was said arrives, also across
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import dataclasses
 import logging
 from collections.abc import Callable
 from functools import partial
@@ -15,6 +17,7 @@ from ray.exceptions import ActorDiedError, RayActorError, RayError
 
 from olp_ray.core.types import Event
 from olp_ray.errors import RuntimeShellError
+from olp_ray.runtime.lines import BEAT_S
 from olp_ray.runtime.messages import Answer, Report, Submission
 
 _log = logging.getLogger(__name__)
@@ -29,6 +32,7 @@ class Reporter:
         self._coordinator = coordinator
         self._events: list[Event] = []
         self._filled = asyncio.Event()
+        self.calling = asyncio.Lock()  # held until a call is answered
 
     def report(self, *events: Event) -> None:
         self._events.extend(events)
@@ -40,16 +44,22 @@ class Reporter:
             await self._filled.wait()
             self._filled.clear()
             events, self._events = self._events, []
-            await deliver(self._coordinator.report.remote, events)
+            await self.tell(*events)
             await asyncio.sleep(_SPACING_S)
+
+    async def tell(self, *events: Event) -> None:
+        """Report at once, and return when the coordinator has it."""
+        async with self.calling:
+            await deliver(self._coordinator.report.remote, events)
 
 
 class IngressLine:
-    """Submits requests for `ingress_id`, and gives every answer to on_answer.
+    """Submits requests for `ingress_id`, reports through `reporter`, and gives every answer to on_answer.
 
     What is decided at once comes with the reply, the rest over a stream: so of two assignments of one request the
-    older, with the smaller attempt, may come last.
-    in_flight returns the `Report` that a coordinator in a new process is told first.
+    older, with the smaller attempt, may come last. in_flight returns the `Report` that the coordinator is told first,
+    and again whenever an answer may have been lost: its process is a new one, it has given this ingress up, or the
+    stream broke. No other call is under way meanwhile, so the report says what the coordinator should know by then.
     """
 
     def __init__(
@@ -65,36 +75,42 @@ class IngressLine:
         self._in_flight = in_flight
         self._submissions: list[Submission] = []
         self._filled = asyncio.Event()
-        self._process_id: int | None = None  # of the coordinator that was told last what is in flight
+        self._submitting = asyncio.Lock()
+        self._number = 0  # of the last report
         self._reading: asyncio.Task[None] | None = None
+        self.reporter = Reporter(coordinator)
 
     def submit(self, submission: Submission) -> None:
         self._submissions.append(submission)
         self._filled.set()
 
     async def run(self) -> None:
-        """Submit and listen until cancelled."""
+        """Submit, report and listen until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._send())
             group.create_task(self._listen())
+            group.create_task(self.reporter.run())
 
     async def _send(self) -> None:
         while True:
-            await self._filled.wait()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(BEAT_S):
+                    await self._filled.wait()
             self._filled.clear()
-            batch, self._submissions = self._submissions, []
-            reply = await deliver(self._coordinator.submit.remote, self._ingress_id, batch)
-            process_id, answers = reply or (None, ())
-            for answer in answers:
-                self._on_answer(answer)
-            if self._reading is not None and process_id != self._process_id:
-                self._reading.cancel()  # a broken stream is told later than calls come through again
+            async with self._submitting:
+                batch, self._submissions = self._submissions, []
+                reply = await deliver(self._coordinator.submit.remote, self._ingress_id, batch)
+                number, answers = reply or (None, ())
+                for answer in answers:
+                    self._on_answer(answer)
+                if self._reading is not None and number != self._number:
+                    self._reading.cancel()  # a broken stream is told later than calls come through again
 
     async def _listen(self) -> None:
         answers = self._coordinator.answers.options(num_returns="streaming", max_task_retries=0)
         while True:
-            self._process_id = await deliver(self._say_hello)
-            stream = partial(answers.remote, self._ingress_id, self._process_id)
+            await self._say_hello()
+            stream = partial(answers.remote, self._ingress_id, self._number)
             reading = self._reading = asyncio.ensure_future(read_streams(stream, self._on_answer))
             try:
                 await asyncio.wait({reading})
@@ -105,8 +121,14 @@ class IngressLine:
             finally:
                 reading.cancel()
 
-    def _say_hello(self) -> Any:
-        return self._coordinator.hello.remote(self._ingress_id, self._in_flight())
+    async def _say_hello(self) -> None:
+        async with self._submitting, self.reporter.calling:
+            await deliver(self._hello)
+
+    def _hello(self) -> Any:
+        self._number += 1
+        report = dataclasses.replace(self._in_flight(), number=self._number)
+        return self._coordinator.hello.remote(self._ingress_id, report)
 
 
 async def read_streams(open_stream: Callable[[], Any], take: Callable[[Any], None]) -> None:

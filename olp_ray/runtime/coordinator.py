@@ -27,8 +27,9 @@ from olp_ray.core.types import Device, Event
 from olp_ray.runtime.background import background
 from olp_ray.runtime.clock import LiveClock
 from olp_ray.runtime.export import RayExporter
+from olp_ray.runtime.lines import GRACE_S
 from olp_ray.runtime.live_router import LiveRouter
-from olp_ray.runtime.messages import Answer, Report, Submission
+from olp_ray.runtime.messages import Answer, Report, Submission, key_of
 from olp_ray.runtime.metrics import MetricSet
 from olp_ray.runtime.names import find_actor
 from olp_ray.runtime.observe import observe
@@ -43,7 +44,6 @@ _EXPORT_S = 5.0
 _SHARDS_POLL_S = 0.05
 _SHARDS_AFTER_S = 0.5  # since the first call of a restarted process
 _SWITCH_S = 0.0005  # each call passes through three threads of this process; by default each may wait 5 ms for the next
-_GRACE_S = 10.0  # an ingress that does not report to a restarted coordinator within this has left
 
 
 class SnapshotKeeper:
@@ -91,42 +91,48 @@ class Coordinator:
         self._live.metrics.set("olp_ray_coordinator_restarts_total", self._restarts)
         self._core = core
         if state is not None:
-            self._live.restore(state, _GRACE_S)
+            self._live.restore(state, GRACE_S)
             _log.warning("coordinator restarted from a snapshot; waiting for ingresses to report")
         self._tasks: list[asyncio.Task[None]] = []
         sys.setswitchinterval(_SWITCH_S)
         gc.freeze()  # what was imported is not looked through again: a full collection takes 45 ms with it
 
-    async def submit(self, ingress_id: str, submissions: Sequence[Submission]) -> tuple[int, list[Answer]]:
-        """Many requests in one call. Returns this process's id, like `hello`, and what is decided at once.
+    async def submit(self, ingress_id: str, submissions: Sequence[Submission]) -> tuple[int | None, list[Answer]]:
+        """Many requests in one call, or none to say that the ingress is there.
 
-        Answers to what waits come later, over `answers`.
+        Returns the number of the newest report that this process has of the ingress, and what is decided at once about
+        these requests: nothing else, so that a reply that is lost is made good by calling again. Answers to what waits
+        come later, over `answers`.
         """
         live = self._running()
         live.submit(ingress_id, submissions)
+        if not submissions:
+            return live.lines.number(ingress_id), []
         live.tick()
-        return os.getpid(), live.outbox.take(ingress_id)
+        keys = {submission.request.key for submission in submissions}
+        answers = live.outbox.take_if(ingress_id, lambda answer: key_of(answer) in keys)
+        return live.lines.number(ingress_id), answers
 
     async def report(self, events: Sequence[Event]) -> None:
         """Started, Progressed, Finished, Preempted, Cancelled, ReplicaRefused and device events, many in one call."""
         self._running().report(events)
 
-    async def hello(self, ingress_id: str, report: Report) -> int:
-        """What the ingress has going; returns this process's id."""
+    async def hello(self, ingress_id: str, report: Report) -> None:
+        """What the ingress has going."""
         self._running().hello(ingress_id, report)
-        return os.getpid()
 
     async def device_up(self, device: Device) -> None:
         """A process of this device is there; it takes the place of an older one."""
         self._running().device_up(device)
 
-    async def answers(self, ingress_id: str, process_id: int) -> AsyncIterator[list[Answer]]:
+    async def answers(self, ingress_id: str, number: int) -> AsyncIterator[list[Answer]]:
         """The long-lived stream to an ingress: batches of decisions about its requests.
 
-        Empty when process_id is not what `hello` returned: this process has to be told first what the ingress has.
+        Empty when number is not that of its newest report: what it has may have to be told first.
         """
-        if process_id == os.getpid():
-            async for batch in self._running().outbox.stream(ingress_id):
+        live = self._running()
+        if live.lines.number(ingress_id) == number:
+            async for batch in live.outbox.stream(ingress_id):
                 yield batch
 
     async def check_health(self) -> None:

@@ -20,19 +20,18 @@ from olp_ray.core.priced_router import PricedRouter
 from olp_ray.core.types import (
     Arrived,
     Assign,
-    Cancelled,
     Decision,
     Device,
     DeviceJoined,
     DeviceLost,
     Event,
-    Finished,
     RequestKey,
 )
 from olp_ray.errors import PolicyError, RuntimeShellError, SnapshotError
-from olp_ray.runtime.messages import InFlight, Refused, Report, Submission, key_of
+from olp_ray.runtime.books import Books
+from olp_ray.runtime.lines import Lines
+from olp_ray.runtime.messages import Refused, Report, Submission, key_of
 from olp_ray.runtime.metrics import MetricSet
-from olp_ray.runtime.orphans import Orphans
 from olp_ray.runtime.outbox import Outbox
 from olp_ray.runtime.reunion import Reunion
 
@@ -51,13 +50,13 @@ class LiveRouter:
         self._stall_s = stall_s
         self._inbox: list[Event] = []
         self._coming: set[RequestKey] = set()  # arrivals in the inbox
-        self._owners: dict[RequestKey, str] = {}
-        self._orphans = Orphans()
+        self._books = Books(priced.router)
         self._reunion = Reunion()
         self._awake = asyncio.Event()
         self._due_s = -math.inf  # when to turn although nothing has come
         self._turned_s = time.monotonic()
         self._closed = False
+        self.lines = Lines()
         self.outbox = Outbox()
         self.errors: Counter[str] = Counter()
         self.counts: Counter[str] = Counter()
@@ -65,59 +64,48 @@ class LiveRouter:
 
     # -- in ------------------------------------------------------------------------------------------------------
 
-    def submit(self, ingress_id: str, submissions: Iterable[Submission]) -> None:
-        """Requests of one ingress. Sending one again changes nothing, and brings its assignment again."""
+    def submit(self, ingress_id: str, submissions: Sequence[Submission]) -> None:
+        """Requests of one ingress, perhaps none: it is there. Sending one again only brings its assignment again."""
         now_s = self._clock()
-        for submission in submissions:
-            key = submission.request.key
-            owner = self._owners.setdefault(key, ingress_id)
-            if owner != ingress_id:
-                self.outbox.put(ingress_id, Refused(key, "EventError", f"request id {key.request_id!r} is in use"))
-                continue
-            if (assigned := self._priced.router.where(key)) is not None:
-                self.outbox.put(ingress_id, Assign(assigned, submission.request))
-            if self._is_known(key) or key in self._coming:
-                continue
-            self._coming.add(key)
-            self._inbox.append(Arrived(dataclasses.replace(submission.request, arrival_s=now_s - submission.waited_s)))
+        self.lines.heard(ingress_id)
+        if self._reunion.held_until_s(now_s) is not None:  # what we know of assignments may be of processes now gone
+            self._reunion.postpone(ingress_id, submissions, now_s)
+        else:
+            self._take_in(ingress_id, submissions)
         self._awake.set()
 
-    def report(self, events: Sequence[Event]) -> None:
+    def report(self, events: Iterable[Event]) -> None:
         """What happened on engines and to clients."""
-        # what ran on a lost device is no longer known at once: it may be submitted again before the next turn
-        self._orphans.updates([event for event in events if isinstance(event, DeviceLost)])
-        self._inbox.extend(events)
+        processes = self._books.processes
+        for event in events:
+            if isinstance(event, DeviceLost):
+                # what ran there is no longer known at once: it may be submitted again before the next turn
+                self._books.orphans.updates([event])
+                self._inbox += processes.lost(event)
+            elif isinstance(event, DeviceJoined):
+                self._inbox += processes.up(event.device)
+            else:
+                self._inbox.append(event)
         self._awake.set()
 
     def device_up(self, device: Device) -> None:
         """A process of this device is there; it takes the place of an older one."""
-        ledger = self._priced.router.ledger
-        if device.id in ledger:
-            known = ledger.devices[ledger.row(device.id)]
-            if known.incarnation >= device.incarnation:
-                return
-            self._inbox.append(DeviceLost(device.id, known.incarnation))
-        if DeviceJoined(device) not in self._inbox:
-            self._inbox.append(DeviceJoined(device))
+        self._inbox += self._books.processes.up(device)
         self.tick()
         self._awake.set()
 
-    def _device_gone(self, lost: DeviceLost) -> None:
-        ledger = self._priced.router.ledger
-        if lost.device_id in ledger and ledger.devices[ledger.row(lost.device_id)].incarnation == lost.incarnation:
-            self._inbox.append(lost)
-
     def hello(self, ingress_id: str, report: Report) -> None:
-        """Make what we know of this ingress's requests agree with what it has.
+        """Make what we know of this ingress's requests agree with what it has; it reads no stream any more.
 
         Assignments made after the last snapshot are carried as external load until they are over; decisions that got
         lost are sent again; what the ingress has no longer is cancelled. After a restart this waits until all
-        ingresses have reported, for a little while.
+        ingresses have reported, for a little while. An older report than the last says nothing.
         """
-        now_s = self._clock()
-        self._reunion.heard(ingress_id, report, now_s)
-        if self._reunion.held_until_s(now_s) is None:
-            self._agree()
+        if not self.lines.reported(ingress_id, report.number):
+            return
+        self.outbox.hang_up(ingress_id)
+        self._reunion.heard(ingress_id, report, self._clock())
+        self.tick()
         self._awake.set()
 
     # -- the loop ------------------------------------------------------------------------------------------------
@@ -146,13 +134,15 @@ class LiveRouter:
         began = time.perf_counter()
         self._agree()
         now_s = self._clock()
-        for ingress_id in self._reunion.given_up(now_s):
-            self._let_go(ingress_id, Report())
+        for ingress_id, submission in self._reunion.take_postponed(now_s):
+            self._take_in(ingress_id, [submission])
+        for ingress_id in {*self._reunion.given_up(now_s), *self.lines.left(now_s)}:
+            self._dismiss(ingress_id)
         events, self._inbox = self._inbox, []
-        events += self._orphans.updates(events)
+        events += self._books.orphans.updates(events)
         self._coming.difference_update(event.request.key for event in events if isinstance(event, Arrived))
         next_wake_s = self._handle(now_s, events)
-        self._forget_owners(events)
+        self._books.forget_ended(events)
         self.counts["ticks"] += 1
         self.counts["events"] += len(events)
         self.metrics.observe("olp_ray_tick_seconds", time.perf_counter() - began)
@@ -174,18 +164,13 @@ class LiveRouter:
     @property
     def orphan_count(self) -> int:
         """Requests on engines that are carried as external load."""
-        return len(self._orphans)
+        return len(self._books.orphans)
 
     # -- snapshots -----------------------------------------------------------------------------------------------
 
     def snapshot(self) -> dict[str, Any]:
         """State of the router and who owns which request; the inbox is not in it."""
-        return {
-            "version": 1,
-            "router": self._priced.router.snapshot(),
-            "owners": dict(self._owners),
-            "orphans": self._orphans.snapshot(),
-        }
+        return {"version": 1, "router": self._priced.router.snapshot(), **self._books.snapshot()}
 
     def restore(self, state: Mapping[str, Any], grace_s: float) -> None:
         """Take a `snapshot` back.
@@ -196,101 +181,80 @@ class LiveRouter:
         if state.get("version") != 1:
             raise SnapshotError(f"coordinator snapshot of version {state.get('version')}; expected 1")
         self._priced.router.restore(state["router"])
-        self._owners = dict(state["owners"])
-        self._orphans.restore(state["orphans"])
-        ingress_ids = {*self._owners.values(), *self._orphans.ingress_ids}
-        self._reunion.begin(ingress_ids, self._clock(), _HOLD_S, grace_s)
+        self._reunion.begin(self._books.restore(state), self._clock(), _HOLD_S, grace_s)
 
     # -- inside --------------------------------------------------------------------------------------------------
 
-    def _is_here(self, key: RequestKey) -> bool:
-        router = self._priced.router
-        return key in router.queue or router.where(key) is not None
-
-    def _is_known(self, key: RequestKey) -> bool:
-        return self._is_here(key) or key in self._orphans
+    def _take_in(self, ingress_id: str, submissions: Iterable[Submission]) -> None:
+        now_s = self._clock()
+        for submission in submissions:
+            key = submission.request.key
+            owner = self._books.owners.setdefault(key, ingress_id)
+            if owner != ingress_id:
+                self.outbox.put(ingress_id, Refused(key, "EventError", f"request id {key.request_id!r} is in use"))
+                continue
+            if (assigned := self._books.where(key)) is not None:
+                self.outbox.put(ingress_id, Assign(assigned, submission.request))
+            if self._books.is_known(key) or key in self._coming:
+                continue
+            self._coming.add(key)
+            self._inbox.append(Arrived(dataclasses.replace(submission.request, arrival_s=now_s - submission.waited_s)))
 
     def _agree(self) -> None:
         """Take in what ingresses have reported."""
         reports = self._reunion.take_reports(self._clock())
         if not reports:
             return
+        for report in reports.values():
+            self._inbox += self._books.device_events(report)
         # what came since of requests follows: of an end, say, it must be known first that there is something to end
         since = [event for event in self._inbox if not isinstance(event, DeviceJoined | DeviceLost)]
-        self._inbox = [event for event in self._inbox if isinstance(event, DeviceJoined | DeviceLost)]
-        # first what they have running: neither it nor its room must be assigned again
-        self._take_back(reports)
+        devices = [event for event in self._inbox if isinstance(event, DeviceJoined | DeviceLost)]
+        self._inbox = []
+        # in one turn which devices there are and what runs on them: neither it nor its room must be assigned again
+        known = [*devices, *self._books.orphans.updates(devices), *self._books.take_back(reports)]
+        if known:
+            self._handle(self._clock(), known)
         for ingress_id, report in reports.items():
             self._agree_with(ingress_id, report)
-        self._inbox.extend(since)
+        self._inbox += since
 
     def _agree_with(self, ingress_id: str, report: Report) -> None:
-        for lost in report.lost:
-            self._device_gone(lost)
-        for device in report.devices:
-            self.device_up(device)
-        self.tick()
         waiting = {submission.request.key for submission in report.waiting}
         for answer in self.outbox.take(ingress_id):
             if key_of(answer) not in waiting:  # that is answered again
                 self.outbox.put(ingress_id, answer)
-        self.submit(ingress_id, report.waiting)
+        self._take_in(ingress_id, report.waiting)
         self._let_go(ingress_id, report)
-        self._take_back({ingress_id: report})
 
     def _let_go(self, ingress_id: str, report: Report) -> None:
         """Cancel what this ingress owns here and has no longer."""
-        has = {submission.request.key for submission in report.waiting}
-        has.update(flight.key.request_key for flight in report.in_flight)
-        has.update(self._coming)  # submitted since the report
-        gone = [key for key, owner in self._owners.items() if owner == ingress_id and key not in has]
-        loads = self._orphans.keep(ingress_id, (flight.key for flight in report.in_flight))
-        self._handle(self._clock(), [*(Cancelled(key) for key in gone), *loads])
-        for key in gone:
-            self._owners.pop(key, None)
+        if gone := self._books.let_go(ingress_id, report, self._coming):
+            self._handle(self._clock(), gone)
 
-    def _take_back(self, reports: Mapping[str, Report]) -> None:
-        """Tell the router of what runs, as far as it does not know; doing it again changes nothing."""
-        flights = [(name, flight) for name, report in reports.items() for flight in report.in_flight]
-        if events := [event for name, flight in flights for event in self._of_flight(name, flight)]:
-            self._handle(self._clock(), events)
-
-    def _of_flight(self, ingress_id: str, flight: InFlight) -> list[Event]:
-        ledger = self._priced.router.ledger
-        device_id = flight.key.device_id
-        if device_id in ledger and ledger.devices[ledger.row(device_id)].incarnation > flight.key.incarnation:
-            return []  # that process is gone, which the ingress is about to notice: the request waits again
-        if ledger.request(flight.key) is not None:
-            self._owners[flight.key.request_key] = ingress_id
-            return []
-        self._owners.pop(flight.key.request_key, None)
-        load = [self._orphans.add(ingress_id, flight)] if device_id in ledger else []
-        return [Cancelled(flight.key.request_key), *load] if self._is_here(flight.key.request_key) else [*load]
-
-    def _forget_owners(self, events: Sequence[Event]) -> None:
-        """Drop the owners of what these events ended. A stale end leaves the request here, and its owner with it."""
-        for event in events:
-            if isinstance(event, Cancelled | Finished):
-                key = event.request_key if isinstance(event, Cancelled) else event.key.request_key
-                if not self._is_here(key):
-                    self._owners.pop(key, None)
+    def _dismiss(self, ingress_id: str) -> None:
+        """This ingress has left, and what it has going is nobody's. Should it come back, it has to say hello."""
+        _log.warning("ingress %s has left", ingress_id)
+        self.counts["ingresses_left"] += 1
+        self._let_go(ingress_id, Report())
+        self.outbox.forget(ingress_id)
 
     def _carry_out(self, decisions: Iterable[Decision]) -> None:
         for decision in decisions:
             request = decision.request
-            owner = self._owners.get(request.key)
+            owner = self._books.owners.get(request.key)
             if isinstance(decision, Assign):
                 self.metrics.add("olp_ray_admissions_total", decision.key.device_id)
             else:
                 self.metrics.add("olp_ray_rejections_total", str(decision.reason))
-                self._owners.pop(request.key, None)
+                self._books.owners.pop(request.key, None)
             if owner is None:
                 self.counts["decisions_without_owner"] += 1
                 continue
             self.outbox.put(owner, decision)
 
     def _count_holds(self, events: Sequence[Event]) -> None:
-        held = sum(isinstance(e, Arrived) and e.request.key in self._priced.router.queue for e in events)
+        held = sum(isinstance(e, Arrived) and self._books.is_waiting(e.request.key) for e in events)
         if held:
             self.metrics.add("olp_ray_holds_total", amount=held)
 
@@ -324,7 +288,7 @@ class LiveRouter:
         """Tell the owners of arrivals that did not get in."""
         arrivals = [event.request.key for event in events if isinstance(event, Arrived)]
         for key in arrivals:
-            owner = None if self._is_known(key) else self._owners.pop(key, None)
+            owner = None if self._books.is_known(key) else self._books.owners.pop(key, None)
             if owner is not None:
                 self.outbox.put(owner, Refused(key, type(error).__name__, str(error)))
 

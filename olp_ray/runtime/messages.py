@@ -34,15 +34,17 @@ class InFlight:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Everything that one ingress has going; sent when it meets a coordinator that it does not know yet.
+    """Everything that one ingress has going; sent when the coordinator may not know it, or its answers were lost.
 
-    devices are those that it knows to be up, lost those that broke off and are not back.
+    devices are those that it knows to be up, lost those that broke off and are not back. number counts the reports of
+    an ingress: one that comes after a newer one says nothing any more.
     """
 
     waiting: tuple[Submission, ...] = ()
     in_flight: tuple[InFlight, ...] = ()
     devices: tuple[Device, ...] = ()
     lost: tuple[DeviceLost, ...] = ()
+    number: int = 0
 
 
 Answer = Assign | Reject | Refused

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 _STREAM_BATCHES = 500  # Ray keeps a few hundred bytes for each batch of a stream until the stream ends
@@ -50,12 +50,23 @@ class Outbox:
         batch, box.messages = list(box.messages), deque()
         return batch
 
+    def take_if(self, subscriber: str, wanted: Callable[[Any], bool]) -> list[Any]:
+        """Only messages that are wanted, which are then no longer kept."""
+        batch = self.take(subscriber)
+        self._box(subscriber).messages.extend(message for message in batch if not wanted(message))
+        return [message for message in batch if wanted(message)]
+
+    def hang_up(self, subscriber: str) -> None:
+        """End the subscriber's stream: what nobody has read yet is kept for the next one."""
+        box = self._box(subscriber)
+        box.reader += 1
+        box.filled.set()
+
     def forget(self, subscriber: str) -> None:
         """Drop what is kept for a subscriber, and end its stream."""
-        box = self._boxes.pop(subscriber, None)
-        if box is not None:
-            box.reader += 1
-            box.filled.set()
+        if subscriber in self._boxes:
+            self.hang_up(subscriber)
+            del self._boxes[subscriber]
 
     def _box(self, subscriber: str) -> _Box:
         return self._boxes.setdefault(subscriber, _Box())

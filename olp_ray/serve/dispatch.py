@@ -27,7 +27,7 @@ from olp_ray.core.types import (
 )
 from olp_ray.errors import RuntimeShellError
 from olp_ray.runtime.background import background
-from olp_ray.runtime.client import IngressLine, Reporter, deliver, read_streams
+from olp_ray.runtime.client import IngressLine, deliver, read_streams
 from olp_ray.runtime.messages import Answer, InFlight, Report, Submission, key_of
 from olp_ray.serve.engines.emulated import Tokens, Work
 
@@ -87,7 +87,7 @@ class Dispatcher:
         self._tickets: dict[RequestKey, Ticket] = {}
         self._to_start: dict[str, list[Work]] = {}
         self._line = IngressLine(coordinator, ingress_id, self._take, self._report)
-        self._reporter = Reporter(coordinator)
+        self._reporter = self._line.reporter
         self._calls: set[asyncio.Task[None]] = set()
 
     def open(self, request: Request, output_tokens: int, name: str) -> Ticket:
@@ -119,7 +119,6 @@ class Dispatcher:
         """Carry until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._line.run())
-            group.create_task(self._reporter.run())
             for engine in self._engines.values():
                 group.create_task(self._follow(engine))
 
@@ -175,6 +174,10 @@ class Dispatcher:
         except RayError as error:
             _log.warning("engine %s did not take %d requests: %s", device_id, len(works), type(error).__name__)
             self._reporter.report(*(ReplicaRefused(work.key, type(error).__name__) for work in works))
+            for work in works:
+                ticket = self._tickets.get(work.key.request_key)
+                if ticket is not None and ticket.assignment is not None and ticket.assignment.key == work.key:
+                    ticket.assignment = None  # it waits again, should the coordinator be told anew
 
     async def _abort(self, key: AssignmentKey) -> None:
         try:
@@ -197,7 +200,7 @@ class Dispatcher:
             del self._devices[device.id]
             self._lost[device.id] = DeviceLost(device.id, device.incarnation)
             again = self._orphan(device)
-            await deliver(self._coordinator.report.remote, [self._lost[device.id]])
+            await self._reporter.tell(self._lost[device.id])
             for ticket in again:  # a coordinator that restarted may not know it
                 self._line.submit(Submission(ticket.request, time.monotonic() - ticket.came_s))
 

@@ -6,9 +6,11 @@ from uuid import uuid4
 
 import pytest
 
+from benchmarks.chaos import break_connections
 from olp_ray.config import FleetConfig, RouterConfig, RuntimeConfig
 from olp_ray.core.types import Assign, Cancelled, Finished, Request
-from olp_ray.runtime.client import IngressLine, Reporter
+from olp_ray.runtime.client import IngressLine
+from olp_ray.runtime.lines import GRACE_S
 from olp_ray.runtime.messages import InFlight, Report, Submission
 from olp_ray.runtime.wiring import start_coordinator
 
@@ -25,7 +27,7 @@ class Client:
         self.sent_s: dict[str, float] = {}
         self.latency_s: list[float] = []
         self.line = IngressLine(coordinator, ingress_id, self._answer, self._report)
-        self.reporter = Reporter(coordinator)
+        self.reporter = self.line.reporter
 
     def submit(self, *ids):
         for name in ids:
@@ -80,7 +82,7 @@ def drive(coordinator, scenario):
 
     async def main():
         client = Client(coordinator)
-        tasks = [asyncio.ensure_future(client.line.run()), asyncio.ensure_future(client.reporter.run())]
+        tasks = [asyncio.ensure_future(client.line.run())]
         try:
             await scenario(client)
         finally:
@@ -142,6 +144,65 @@ def test_a_killed_coordinator_goes_on_where_it_was(start):
         assert sum(status["residents"].values()) == 0
         assert status["orphans"] == 0
         assert client.times_assigned == dict.fromkeys("abcdefg", 1)
+        await coordinator.check_invariants.remote()
+
+    drive(coordinator, scenario)
+
+
+def test_nothing_is_lost_when_the_connection_to_a_coordinator_breaks_that_runs_on(start):
+    coordinator = start("1xB8M1000", shards=0)
+    rounds, slots = 10, 8
+
+    async def scenario(client):
+        pid = (await coordinator.status.remote())["process_id"]
+        client.submit(*(f"0-{i}" for i in range(slots)))
+        await client.until(lambda: len(client.assigned) == slots)
+        for number in range(1, rounds):
+            client.submit(*(f"{number}-{i}" for i in range(slots)))
+            await asyncio.sleep(0.05)
+            for i, name in enumerate(list(client.assigned)):  # each lets one that waits start, over the stream
+                client.finish(name)
+                await asyncio.sleep(0.003)
+                if i == slots // 2:
+                    assert break_connections(pid)
+            await client.until(lambda: not client.waiting)
+        client.finish(*list(client.assigned))
+        await asyncio.sleep(0.3)
+        status = await coordinator.status.remote()
+        assert status["process_id"] == pid
+        assert sum(status["residents"].values()) + status["waiting"] + status["orphans"] == 0
+        assert client.times_assigned == {f"{number}-{i}": 1 for number in range(rounds) for i in range(slots)}
+        await coordinator.check_invariants.remote()
+
+    drive(coordinator, scenario)
+
+
+class OtherIngress:
+    """In a process of its own."""
+
+    async def hold(self, coordinator, count):
+        """Wait until this ingress has as many requests running; more wait."""
+        self.client = Client(coordinator, "other")
+        self.task = asyncio.ensure_future(self.client.line.run())
+        self.client.submit(*(f"other-{i}" for i in range(2 * count)))
+        await self.client.until(lambda: len(self.client.assigned) == count)
+
+
+def test_what_an_ingress_had_whose_process_died_is_cancelled_after_the_grace(start, ray_local):
+    coordinator = start("2xB2M1000", shards=0)
+    other = ray_local.remote(OtherIngress).options(num_cpus=0).remote()
+
+    async def scenario(client):
+        await other.hold.remote(coordinator, 4)
+        client.submit("a")
+        await asyncio.sleep(0.1)
+        assert not client.assigned
+        ray_local.kill(other)
+        await client.until(lambda: "a" in client.assigned, GRACE_S + 10)
+        status = await coordinator.status.remote()
+        assert sum(status["residents"].values()) == 1
+        assert status["waiting"] == 0
+        assert status["counts"]["ingresses_left"] == 1
         await coordinator.check_invariants.remote()
 
     drive(coordinator, scenario)

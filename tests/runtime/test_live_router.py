@@ -12,6 +12,7 @@ from olp_ray.core.types import (
     Assign,
     AssignmentKey,
     Cancelled,
+    Device,
     DeviceLost,
     Finished,
     Progressed,
@@ -21,6 +22,7 @@ from olp_ray.core.types import (
     Started,
 )
 from olp_ray.errors import RuntimeShellError, SnapshotError
+from olp_ray.runtime.lines import GRACE_S
 from olp_ray.runtime.live_router import LiveRouter
 from olp_ray.runtime.messages import InFlight, Refused, Report, Submission
 from olp_ray.runtime.observe import observe
@@ -406,6 +408,35 @@ class TestRestart:
         assert ids(after.tick()) == ["c"]
         assert len(after.priced.router.ledger) == 1
 
+    def test_what_is_submitted_again_in_the_hold_is_not_answered_with_an_assignment_to_a_process_that_is_gone(self):
+        bench = Bench(fleet="1xB2M1000")
+        bench.submit("a")
+        bench.tick()
+        [device] = bench.priced.router.ledger.devices
+        after = self.restarted(bench, bench.live.snapshot())
+        after.submit("a", waited_s=1.0)  # its reply was lost
+        assert after.tick() == []
+        newer = dataclasses.replace(device, incarnation=5)
+        after.live.hello("i", Report((Submission(request("a"), 1.0),), (), (newer,)))
+        assert {(answer.key.incarnation, answer.key.attempt) for answer in after.tick()} == {(5, 1)}
+
+    def test_nothing_is_assigned_to_a_device_of_which_another_ingress_says_that_it_is_lost(self):
+        bench = Bench(fleet="2xB1M1000")
+        bench.submit("a", "b", ingress="i")
+        bench.live.tick()
+        bench.submit("c", ingress="j")
+        bench.live.tick()
+        _, gone = bench.priced.router.ledger.devices
+        flights = [InFlight(answer.key, answer.request) for answer in bench.answers("i")]
+        [stays] = [flight for flight in flights if flight.key.device_id != gone.id]
+        after = self.restarted(bench, bench.live.snapshot())
+        after.live.hello("i", Report((), (stays,)))
+        after.live.hello("j", Report((Submission(request("c"), 1.0),), (), (), (DeviceLost(gone.id, 0),)))
+        after.tick()
+        assert after.answers("j") == []
+        assert after.live.counts["decisions_without_owner"] == 0
+        assert not after.live.errors
+
     def test_requests_of_an_ingress_that_never_comes_back_are_cancelled(self):
         bench = Bench()
         bench.submit("a", "b", "c")
@@ -451,3 +482,84 @@ def test_a_newer_process_takes_the_place_of_its_device_and_an_older_one_is_ignor
     bench.live.report([Finished(first.key, 1)])
     bench.tick()
     assert bench.priced.router.counters["stale_events"] == 1
+
+
+def test_the_loss_of_a_device_is_no_error_when_several_ingresses_tell_it():
+    bench = Bench(fleet="2xB1M1000")
+    loss = DeviceLost("d0", 0)
+    bench.live.report([loss, loss])
+    bench.tick()
+    bench.live.report([loss])
+    bench.live.hello("j", Report(lost=(loss,)))
+    bench.tick()
+    assert [device.id for device in bench.priced.router.ledger.devices] == ["d1"]
+    assert not bench.live.errors
+    bench.live.device_up(Device("d0", 1, 1000, 1.0))
+    bench.live.report([loss])
+    bench.tick()
+    assert [device.id for device in bench.priced.router.ledger.devices] == ["d1"]
+
+
+class TestLines:
+    """An ingress that loses its stream, or leaves, while the router goes on."""
+
+    def pass_s(self, bench, seconds, *present):
+        for _ in range(seconds):
+            bench.now_s += 1.0
+            for ingress in present:
+                bench.submit(ingress=ingress)
+            bench.live.tick()
+
+    def test_what_is_decided_after_hello_is_not_given_to_the_stream_that_broke(self):
+        async def main():
+            bench = Bench()
+            broken = bench.live.outbox.stream("i")
+            reading = asyncio.ensure_future(anext(broken, None))
+            await asyncio.sleep(0.01)
+            bench.submit("a")
+            bench.live.hello("i", Report((Submission(request("a"), 0.0),), number=1))
+            lost = await reading
+            return lost, ids(await anext(bench.live.outbox.stream("i")))
+
+        assert asyncio.run(main()) == (None, ["a"])
+
+    def test_a_report_that_a_newer_one_has_overtaken_changes_nothing(self):
+        bench = Bench()
+        bench.live.hello("i", Report(number=2))
+        bench.submit("a", "b", "c")
+        assert ids(bench.tick()) == ["a", "b"]
+        bench.live.hello("i", Report(number=1))
+        bench.tick()
+        assert len(bench.priced.router.ledger) == 2
+        assert len(bench.priced.router.queue) == 1
+
+    def test_an_ingress_that_leaves_gives_its_room_back_after_the_grace_and_the_others_stay(self):
+        bench = Bench()
+        bench.submit("a", "c", ingress="i")
+        bench.live.hello("j", Report(number=1))
+        bench.submit("b", ingress="j")
+        bench.live.tick()
+        assert len(bench.priced.router.queue) == 1
+        self.pass_s(bench, int(GRACE_S), "j")
+        assert len(bench.priced.router.ledger) == 2
+        self.pass_s(bench, 1, "j")
+        assert [key.request_id for key, _ in bench.priced.router.ledger] == ["b"]
+        assert bench.answers("i") == []
+        assert bench.live.counts["ingresses_left"] == 1
+        assert bench.live.lines.number("j") == 1
+
+    def test_one_that_was_only_slow_says_hello_and_goes_on(self):
+        bench = Bench()
+        bench.submit("a", "b", "c")
+        a, b = bench.tick()
+        self.pass_s(bench, int(GRACE_S) + 1)
+        assert bench.live.lines.number("i") is None
+        assert len(bench.priced.router.ledger) == 0
+        waiting = (Submission(request("c"), GRACE_S),)
+        bench.live.hello("i", Report(waiting, (InFlight(a.key, a.request), InFlight(b.key, b.request)), number=2))
+        assert bench.tick() == []
+        bench.live.report([Finished(a.key, 1)])
+        assert ids(bench.tick()) == ["c"]
+        bench.live.report([Finished(b.key, 1)])
+        bench.tick()
+        assert bench.live.orphan_count == 0

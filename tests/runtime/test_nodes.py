@@ -23,7 +23,7 @@ load = Load(running.actor, list(devices), seed=0)
 
 
 async def main():
-    carriers = [asyncio.ensure_future(load.line.run()), asyncio.ensure_future(load.reporter.run())]
+    carriers = [asyncio.ensure_future(load.line.run())]
     pids = await running.actor.shard_process_ids.remote()
     assert len(set(pids)) == 2
 

@@ -61,3 +61,17 @@ def test_only_the_newest_stream_of_a_subscriber_is_served():
         return await waiting
 
     assert asyncio.run(main()) == [2]
+
+
+def test_only_what_is_wanted_is_taken_and_hanging_up_keeps_the_rest_for_the_next_stream():
+    async def main():
+        outbox = Outbox()
+        reading = asyncio.ensure_future(anext(outbox.stream("a"), None))
+        await asyncio.sleep(0)
+        outbox.hang_up("a")
+        for number in range(5):
+            outbox.put("a", number)
+        taken = outbox.take_if("a", lambda number: number % 2)
+        return await reading, taken, await anext(outbox.stream("a"))
+
+    assert asyncio.run(main()) == (None, [1, 3], [0, 2, 4])
