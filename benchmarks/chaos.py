@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import math
 import os
 import signal
 import socket
@@ -36,6 +37,7 @@ FLEET = "6xa100-8b"
 RATE = 60.0  # requests per second
 SERVICE_S = 0.3  # mean
 FAULT_EVERY_S = 2.5
+EXTRA_S = 60.0
 ANSWER_S = 2.0
 FAULTS = ("kill_shard", "stop_shard", "kill_coordinator", "break_connection", "lose_device")
 
@@ -143,12 +145,15 @@ class Load:
 async def disturb(load: Load, until_s: float, seed: int, stopped: list[int]) -> None:
     """One fault after the other until then: rounds of all kinds, each in another order.
 
-    One that finds coordinator or shards still down from the fault before is tried again.
+    One that finds coordinator or shards still down from the fault before is tried again. On a machine that is too busy
+    to bring them up in time the first round goes on for up to `EXTRA_S`.
     """
     rng = np.random.default_rng([seed, 1])
     still_to_do: list[str] = []
-    while time.monotonic() + FAULT_EVERY_S < until_s:
+    while True:
         await asyncio.sleep(FAULT_EVERY_S)
+        if time.monotonic() > (until_s if load.outcome.faults.keys() >= set(FAULTS) else until_s + EXTRA_S):
+            return
         still_to_do = still_to_do or rng.permutation(FAULTS).tolist()
         try:
             await strike(load, still_to_do[-1], rng, stopped)
@@ -221,8 +226,9 @@ async def drive(load: Load, seconds: float, seed: int, stopped: list[int]) -> No
     """Load and faults together, then wait until everything is over."""
     await load.coordinator.status.remote()  # it is up
     carriers = [asyncio.ensure_future(load.line.run())]
-    until_s = time.monotonic() + seconds
-    await asyncio.gather(load.submit(until_s), disturb(load, until_s, seed, stopped))
+    arrivals = asyncio.ensure_future(load.submit(math.inf))
+    await disturb(load, time.monotonic() + seconds, seed, stopped)
+    arrivals.cancel()
     async with asyncio.timeout(60):
         while load.waiting or load.running:
             await asyncio.sleep(0.05)

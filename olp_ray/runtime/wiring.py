@@ -122,8 +122,11 @@ def start_coordinator(
 
 
 def _on(node_id: str) -> dict[str, Any]:
-    """Actor options: on this node while it lives, else on any."""
-    return {"scheduling_strategy": NodeAffinitySchedulingStrategy(node_id, soft=True)}
+    """Actor options: on this node while it lives, else on any.
+
+    Ray 2.60 puts an actor that asks for nothing on any node whatever its affinity; a byte is less than any node has.
+    """
+    return {"scheduling_strategy": NodeAffinitySchedulingStrategy(node_id, soft=True), "memory": 1}
 
 
 def coordinator_status(name: str, address: str = "auto") -> dict[str, Any]:
