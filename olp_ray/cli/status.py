@@ -21,7 +21,7 @@ def status(name: str, address: str) -> None:
       olp-ray status
       olp-ray status --name my-coordinator --address 10.0.0.1:6379
     """
-    from olp_ray.runtime.wiring import coordinator_status
+    from olp_ray.runtime.status import coordinator_status
 
     Console().print(status_table(coordinator_status(name, address)), soft_wrap=True)
 

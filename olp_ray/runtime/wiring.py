@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import logging
 import os
-import socket
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
@@ -18,9 +17,9 @@ from olp_ray.config import FleetConfig, Mode, RouterConfig, RuntimeConfig
 from olp_ray.config.build import build_router, refuse_shards
 from olp_ray.core.priced_router import PricedRouter
 from olp_ray.core.types import Device
-from olp_ray.errors import ConfigError, RuntimeShellError
+from olp_ray.errors import ConfigError
 from olp_ray.runtime.coordinator import Coordinator, SnapshotKeeper
-from olp_ray.runtime.names import NAMESPACE, find_actor
+from olp_ray.runtime.names import NAMESPACE
 from olp_ray.runtime.ray_pricer import RayPricer
 from olp_ray.runtime.shard_pool import ShardPool, give_back_room, shards_owner
 
@@ -31,7 +30,6 @@ CROSSOVER_SHARDS = 2  # finished first at 1024 devices on two cores
 # By default workers have niceness 15, so a busy machine makes the router late, and a call is told only after a second
 # that the actor it was made to has died.
 _OWN_RAY = {"worker_niceness": 0, "timeout_ms_task_wait_for_death_info": 100}
-_CONNECT_TIMEOUT_S = 3.0
 
 
 def resolve_shards(runtime: RuntimeConfig, device_count: int, nodes: int) -> tuple[int, str]:
@@ -127,36 +125,6 @@ def _on(node_id: str) -> dict[str, Any]:
     Ray 2.60 puts an actor that asks for nothing on any node whatever its affinity; a byte is less than any node has.
     """
     return {"scheduling_strategy": NodeAffinitySchedulingStrategy(node_id, soft=True), "memory": 1}
-
-
-def coordinator_status(name: str, address: str = "auto") -> dict[str, Any]:
-    """What the running coordinator of this name says of itself.
-
-    Raises `RuntimeShellError` when no Ray runs at this address, or no coordinator of this name in it.
-    """
-    if not ray.is_initialized():
-        _require_listener(address)
-        try:
-            ray.init(address=address, log_to_driver=False, logging_level=logging.WARNING)
-        except ConnectionError as error:
-            raise RuntimeShellError(f"no Ray runs at {address!r}: start `olp-ray serve` first") from error
-    status: dict[str, Any] = ray.get(find_actor(name).status.remote())
-    return status
-
-
-def _require_listener(address: str) -> None:
-    """Raise `RuntimeShellError` unless something listens there: Ray itself would try for two minutes."""
-    if address == "auto":
-        address = os.environ.get("RAY_ADDRESS") or address  # Ray takes an empty one for none, too
-    if address == "auto":
-        return
-    host, _, port = address.rpartition("://")[2].rpartition(":")
-    if not (host and port.isdecimal()):
-        raise RuntimeShellError(f"--address {address!r}: expected auto or HOST:PORT, for example 10.0.0.1:6379")
-    try:
-        socket.create_connection((host, int(port)), _CONNECT_TIMEOUT_S).close()
-    except (OSError, OverflowError) as error:
-        raise RuntimeShellError(f"no Ray runs at {address!r}: {error}; start `olp-ray serve` first") from error
 
 
 def open_ray() -> None:

@@ -1,4 +1,6 @@
 import re
+import socket
+import threading
 import time
 
 import pytest
@@ -9,7 +11,8 @@ from olp_ray.cli import main
 from olp_ray.cli.status import status_table
 from olp_ray.config import FleetConfig, RouterConfig, RuntimeConfig
 from olp_ray.errors import RuntimeShellError
-from olp_ray.runtime.wiring import _require_listener, coordinator_status, start_coordinator
+from olp_ray.runtime.status import _require_listener, coordinator_status
+from olp_ray.runtime.wiring import start_coordinator
 
 
 @pytest.mark.ray_local
@@ -50,6 +53,38 @@ def test_an_address_where_nothing_listens_is_an_error_at_once(monkeypatch, addre
     assert time.monotonic() - began < 5
     assert result.exit_code == 2
     assert said in result.output
+
+
+@pytest.mark.parametrize("answer", [None, b"", b"HTTP/1.1 400 Bad Request\r\n\r\n"])
+def test_a_port_where_something_else_listens_is_an_error_soon(monkeypatch, answer):
+    """It says nothing, hangs up, or speaks another language."""
+    monkeypatch.setattr("ray.is_initialized", lambda: False)
+    done = threading.Event()
+
+    def serve(listener):
+        connection, _ = listener.accept()
+        with connection:
+            if answer is None:
+                done.wait()
+            connection.sendall(answer or b"")
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        server = threading.Thread(target=serve, args=(listener,))
+        server.start()
+        address = f"127.0.0.1:{listener.getsockname()[1]}"
+        began = time.monotonic()
+        result = CliRunner().invoke(main, ["status", "--address", address])
+        took_s = time.monotonic() - began
+        done.set()
+        server.join()
+    assert took_s < 10
+    assert result.exit_code == 2
+    assert f"no Ray runs at '{address}': something else listens there" in result.output
+
+
+@pytest.mark.ray_local
+def test_the_port_of_a_ray_is_taken_for_one(ray_local):
+    _require_listener(ray_local.get_runtime_context().gcs_address)
 
 
 def test_an_empty_ray_address_is_none(monkeypatch):
