@@ -110,8 +110,6 @@ PRESETS: dict[str, Preset] = {
         weights=(0, 0, 0, 0.01, 0, 1),
         doc="95 of 100 first tokens inside the TTFT threshold",
         rejects="deadline",
-        max_wait_ttfts=1,
-        exempt_share=0.045,
     ),
     "p99_ttft": Preset(
         weights=(0, 0, 0, 0.01, 0, 1),
@@ -219,7 +217,7 @@ def online_lp_settings(
             "horizon_s": 4 * e2e_s,
             "lookahead_s": 2 * e2e_s,
             "reward_window_s": 4 * e2e_s,
-            "urgency_s": ttft_s / 5,
+            "urgency_s": ttft_s / 2,
             "gate_horizon_s": ttft_s,
         }
     # where nothing is rejected a safety net: in lasting overload a tight bound is first-come, first-served

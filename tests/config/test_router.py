@@ -26,7 +26,7 @@ def test_period_mode_has_the_measured_constants() -> None:
 def test_seconds_follow_from_the_thresholds() -> None:
     config = validate({"objective": {"ttft_threshold_s": 3, "e2e_threshold_s": 30}}, RouterConfig, "f")
     lp = config.settings("timed").online_lp
-    assert (lp.bucket_s, lp.urgency_s, lp.lookahead_s, lp.horizon_s) == (1.0, 0.6, 60, 120)
+    assert (lp.bucket_s, lp.urgency_s, lp.lookahead_s, lp.horizon_s) == (1.0, 1.5, 60, 120)
 
 
 def test_what_is_given_wins_over_preset_and_ratio() -> None:
