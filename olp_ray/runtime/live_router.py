@@ -136,7 +136,7 @@ class LiveRouter:
         now_s = self._clock()
         for ingress_id, submission in self._reunion.take_postponed(now_s):
             self._take_in(ingress_id, [submission])
-        for ingress_id in {*self._reunion.given_up(now_s), *self.lines.left(now_s)}:
+        for ingress_id in sorted({*self._reunion.given_up(now_s), *self.lines.left(now_s)}):
             self._dismiss(ingress_id)
         events, self._inbox = self._inbox, []
         events += self._books.orphans.updates(events)

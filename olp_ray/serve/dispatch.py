@@ -173,11 +173,15 @@ class Dispatcher:
             await self._engines[device_id].start.remote(self._ingress_id, works)
         except RayError as error:
             _log.warning("engine %s did not take %d requests: %s", device_id, len(works), type(error).__name__)
-            self._reporter.report(*(ReplicaRefused(work.key, type(error).__name__) for work in works))
-            for work in works:
-                ticket = self._tickets.get(work.key.request_key)
-                if ticket is not None and ticket.assignment is not None and ticket.assignment.key == work.key:
-                    ticket.assignment = None  # it waits again, should the coordinator be told anew
+            self._refused(works, type(error).__name__)
+
+    def _refused(self, works: list[Work], reason: str) -> None:
+        """They wait again, also for a coordinator that is told anew what waits and what runs."""
+        self._reporter.report(*(ReplicaRefused(work.key, reason) for work in works))
+        for work in works:
+            ticket = self._tickets.get(work.key.request_key)
+            if ticket is not None and ticket.assignment is not None and ticket.assignment.key == work.key:
+                ticket.assignment = None
 
     async def _abort(self, key: AssignmentKey) -> None:
         try:

@@ -6,7 +6,7 @@ import pytest
 
 from olp_ray.core.types import Assign, AssignmentKey, Cancelled, Device, Request, Stage
 from olp_ray.serve.dispatch import Dispatcher
-from olp_ray.serve.engines.emulated import Tokens
+from olp_ray.serve.engines.emulated import Tokens, Work
 
 
 def test_an_older_assignment_that_comes_late_does_not_replace_the_newer():
@@ -60,3 +60,22 @@ def test_requests_of_a_lost_device_that_have_no_token_yet_are_submitted_again():
         return [ticket.name for ticket in again], [ticket.assignment is None for ticket in tickets], tickets[1].over
 
     assert asyncio.run(main()) == (["a"], [True, False, False], True)
+
+
+def test_a_request_that_its_engine_did_not_take_waits_again_in_what_the_coordinator_is_told():
+    """The assignment that follows the refusal may be lost."""
+
+    async def main():
+        dispatcher = Dispatcher("i", coordinator=None, engines={})
+        ticket = dispatcher.open(Request("r", 0.0, 10, 20.0), 5, "name")
+        key = AssignmentKey("r", Stage.MIXED, "d0", 0, 0)
+        dispatcher._assign(ticket, Assign(key, ticket.request))
+        dispatcher._to_start.clear()
+        dispatcher._refused([Work(key, 10, 5)], "RayActorError")
+        report = dispatcher._report()
+        return dispatcher._reporter._events, [each.request.id for each in report.waiting], report.in_flight
+
+    refused, waiting, in_flight = asyncio.run(main())
+    assert [event.key.request_id for event in refused] == ["r"]
+    assert waiting == ["r"]
+    assert in_flight == ()
