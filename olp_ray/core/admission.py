@@ -21,7 +21,7 @@ import numpy as np
 
 from olp_ray.core import kernels
 from olp_ray.core.forecast import Forecast
-from olp_ray.core.kernels.records import Wanted
+from olp_ray.core.kernels.records import REQUEST, START, Candidates
 
 
 @dataclass(slots=True)
@@ -47,24 +47,17 @@ def no_admission(devices: int, rotation: int) -> Admission:
 
 def plain_candidates(
     prompt_tokens: np.ndarray, length_tokens: np.ndarray, allowed: np.ndarray, *, may_reserve: bool = False
-) -> Wanted:
+) -> Candidates:
     """Requests in queue order that no device is dearer for; all of them, or none, may reserve."""
-    devices, count = allowed.shape
-    nothing, by_device, by_request = np.zeros(allowed.shape), np.zeros(devices), np.zeros(count)
-    return Wanted(
-        np.array(prompt_tokens),
-        length_tokens,
-        allowed,
-        np.full(count, may_reserve),
-        *(nothing, nothing, nothing),
-        *(by_device, by_device, by_device, np.full(devices, np.inf)),
-        *(by_request, by_request, by_request),
-    )
+    requests, starts = np.zeros(allowed.shape[1], dtype=REQUEST), np.zeros(allowed.shape, dtype=START)
+    requests["prompt_tokens"], requests["length_tokens"] = prompt_tokens, length_tokens
+    requests["may_reserve"], starts["allowed"] = may_reserve, allowed
+    return Candidates(requests, starts)
 
 
 def admit_in_order(
     forecast: Forecast,
-    wanted: Wanted,
+    wanted: Candidates,
     order: np.ndarray,
     before: Admission,
     *,

@@ -36,45 +36,42 @@ class Forecast:
         self, ledger: Ledger, calibration: Calibration, now_s: float, level: float, prefill_ahead_s: float
     ) -> None:
         self._calibration, self.level = calibration, level
-        self._prefill_rate = ledger.prefill.rate_tokens_per_s
         self._plans = kernels.planning.begin(ledger.fleet, float(now_s), float(prefill_ahead_s), 0)
         self._kv_counted = False
 
     @property
     def slots(self) -> np.ndarray:
         """(G,) 0 on devices that take no new requests."""
-        return self._plans.slots
+        return self._plans.devices["slots"]
 
     @property
     def occupied_slots(self) -> np.ndarray:
         """(G,) external load and admitted candidates included."""
-        return self._plans.occupied
+        return self._plans.devices["occupied"]
 
     @property
     def kv_now(self) -> np.ndarray:
         """KV tokens held per device, (G,), external load and admitted candidates included."""
-        return self.plans(0).kv_now
+        return self.plans(0).devices["kv_now"]
 
     @property
     def takes_more(self) -> np.ndarray:
         """(G,) bool: a slot is free, and the prompts sent already keep prefill busy no longer than it looks ahead."""
-        plans = self._plans
-        return kernels.holding.take_more(plans.slots, plans.occupied, plans.backlog, plans.backlog_limit)
+        return kernels.planning.room(self._plans)
 
     def next_room_s(self, now_s: float) -> float:
         """When the first device with a free slot has worked off enough prompts to take more; inf if none waits so."""
-        return kernels.planning.room_s(self._plans, self._prefill_rate, now_s)
+        return kernels.planning.room_s(self._plans, now_s)
 
     @property
     def utilisation(self) -> np.ndarray:
         """(G,) the fuller of the two resources, as a share; 1 for a device without capacity."""
-        plans = self.plans(0)
-        return kernels.holding.utilisation_of_all(plans.slots, plans.kv_tokens, plans.occupied, plans.kv_now)
+        return kernels.planning.utilisation_of_all(self.plans(0))
 
     def lift_limits(self) -> None:
         """Plan as if slots and prefill were without limit."""
-        self._plans.slots.fill(np.inf)
-        self._plans.backlog.fill(0.0)
+        self._plans.devices["slots"] = np.inf
+        self._plans.devices["backlog"] = 0.0
 
     def fits(self, g: int, prompt_tokens: np.ndarray, length_tokens: np.ndarray) -> np.ndarray:
         """Whether each candidate could start on device g now and stay, bool (n,).
@@ -115,13 +112,12 @@ class Forecast:
         if not self._kv_counted:
             kernels.planning.count_kv(held)
             self._kv_counted = True
-        width = int(np.maximum(held.planned, held.residents).max(initial=0)) + admissions
-        if width > held.ends.shape[1]:
-            wider = np.empty((2, len(self.slots), width))
-            wider[:, :, : held.ends.shape[1]] = held.ends, held.held
-            totals = np.empty((2, len(self.slots), width + 1))
-            totals[:, :, : held.left.shape[1]] = held.left, held.peak
-            self._plans = held._replace(ends=wider[0], held=wider[1], left=totals[0], peak=totals[1])
+        devices, ahead = held.devices, held.ahead
+        width = int(np.maximum(devices["planned"], devices["residents"]).max(initial=0)) + admissions + 1
+        if width > ahead.shape[2]:
+            wider = np.empty((*ahead.shape[:2], width))
+            wider[:, :, : ahead.shape[2]] = ahead
+            self._plans = held._replace(ahead=wider)
         return self._plans
 
 

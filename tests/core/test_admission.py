@@ -88,6 +88,11 @@ def forecast_of(plans):
     return Forecast(ledger, Calibration(), 0.0, 0.7, prefill_ahead_s=1.0)
 
 
+def fill_in(records, **fields):
+    for name, values in fields.items():
+        records[name] = values
+
+
 holding = st.lists(st.tuples(st.integers(1, 60), st.integers(1, 30)), max_size=4)
 fleets = st.lists(st.tuples(st.integers(1, 5), st.integers(60, 300), holding), min_size=1, max_size=4)
 
@@ -114,18 +119,15 @@ def test_the_pass_agrees_with_one_pair_at_a_time(fleet, jobs, seed, head_of_line
     per_sequence_s, per_kv_token_s = rng.integers(0, 3, len(plans)) / 4, rng.integers(0, 2, len(plans)) / 128
     rate, held = 2.0 ** rng.integers(0, 4, len(plans)), rng.integers(0, 64, len(jobs)).astype(float)
     step_cost, wait_cost = rng.integers(0, 2, len(jobs)) / 2, rng.integers(0, 2, len(jobs)) / 8
-    wanted = plain_candidates(prompts, steps, allowed)._replace(
-        cost=cost,
-        value=value,
+    wanted, forecast = plain_candidates(prompts, steps, allowed), forecast_of(plans)
+    fill_in(wanted.starts, cost=cost, value=value, life_s=life_s)
+    fill_in(wanted.requests, may_reserve=may_reserve, mean_kv_tokens=held, step_cost=step_cost, wait_cost=wait_cost)
+    fill_in(
+        forecast.begun.devices,
         load_price=load_price,
-        life_s=life_s,
-        may_reserve=may_reserve,
         per_sequence_s=per_sequence_s,
         per_kv_token_s=per_kv_token_s,
         prefill_tokens_per_s=rate,
-        mean_kv_tokens=held,
-        step_cost=step_cost,
-        wait_cost=wait_cost,
     )
 
     def crowding_costs(j, g, others):
@@ -133,7 +135,7 @@ def test_the_pass_agrees_with_one_pair_at_a_time(fleet, jobs, seed, head_of_line
         return step_cost[j] * slower_s, wait_cost[j] * sum(prompts[other] for other in others) / rate[g]
 
     options = {"head_of_line": head_of_line, "reservations": reservations}
-    done = admit_in_order(forecast_of(plans), wanted, order, no_admission(len(plans), rotation), **options)
+    done = admit_in_order(forecast, wanted, order, no_admission(len(plans), rotation), **options)
     load_cost = load_price[:, None] * life_s
     placed, reserved = plain_greedy(
         plans, jobs, order, allowed, cost - value, load_cost, crowding_costs, may_reserve, rotation, **options

@@ -380,7 +380,7 @@ def test_requests_on_devices_are_valued_as_they_were_when_assigned(policy, make_
 def test_prices_by_resource_make_the_price_that_decides(case, make_settings, limits):
     router = case.router(make_settings, limits)
     if case.policy == "online_lp":
-        cost = router.policy.appraise(router._view(), NOW_S).cost
+        cost = router.policy.appraise(router._view(), NOW_S).starts["cost"]
     else:
         worth = router.policy.worth(router._view(), NOW_S)
         cost = worth.slot_price + worth.kv_price

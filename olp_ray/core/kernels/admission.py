@@ -13,9 +13,8 @@ import math
 import numpy as np
 
 from olp_ray.core.kernels.compiler import kernel
-from olp_ray.core.kernels.holding import utilisation
-from olp_ray.core.kernels.planning import admit, earliest_fit, fits, has_room, plan
-from olp_ray.core.kernels.records import Plans, Ratios, Wanted
+from olp_ray.core.kernels.planning import admit, earliest_fit, fits, has_room, plan, utilisation
+from olp_ray.core.kernels.records import Candidates, Plans, Ratios
 
 
 @kernel
@@ -23,7 +22,7 @@ def fill(
     plans: Plans,
     level: float,
     known: Ratios,
-    wanted: Wanted,
+    wanted: Candidates,
     order: np.ndarray,
     rotation: int,
     head_of_line: bool,
@@ -36,7 +35,7 @@ def fill(
     order is int64 queue indices by rank. reserved_by (G,) holds queue indices, -1: none; reserved_steps (G,) the steps
     until a reservation begins, inf: none; new ones are added to them.
     """
-    devices = len(plans.slots)
+    devices = len(plans.devices)
     open_devices, opened = np.empty(devices, dtype=np.int64), 0
     for g in range(devices):
         if has_room(plans, g):
@@ -51,17 +50,18 @@ def fill(
         k = _best_device(plans, wanted, j, open_devices[:opened], reserved_steps, added_s, rotation + count)
         if k >= 0:
             g = open_devices[k]
-            admit(plans, g, wanted.prompt_tokens[j], wanted.length_tokens[j])
+            device, request = plans.devices[g], wanted.requests[j]
+            admit(plans, g, request.prompt_tokens, request.length_tokens)
             placed[count, 0], placed[count, 1] = j, g
             count += 1
-            added_s[g, 0] += wanted.per_sequence_s[g] + wanted.per_kv_token_s[g] * wanted.mean_kv_tokens[j]
-            added_s[g, 1] += wanted.prompt_tokens[j] / wanted.prefill_tokens_per_s[g]
+            added_s[g, 0] += device.per_sequence_s + device.per_kv_token_s * request.mean_kv_tokens
+            added_s[g, 1] += request.prompt_tokens / device.prefill_tokens_per_s
             if not has_room(plans, g):
                 opened -= 1
                 open_devices[k] = open_devices[opened]
         elif head_of_line:
             break
-        elif wanted.may_reserve[j] and reservations > 0:
+        elif wanted.requests[j].may_reserve and reservations > 0:
             g = _reserve(plans, level, known, wanted, j, reserved_by, reserved_steps)
             reservations -= g >= 0
     return placed[:count]
@@ -70,7 +70,7 @@ def fill(
 @kernel
 def _best_device(
     plans: Plans,
-    wanted: Wanted,
+    wanted: Candidates,
     j: int,
     open_devices: np.ndarray,
     reserved_steps: np.ndarray,
@@ -79,19 +79,20 @@ def _best_device(
 ) -> int:
     """Where among the open devices request j fits at the least net cost; -1: nowhere. Ties: the less used, then the
     first from `rotation` on."""
-    prompt, length = wanted.prompt_tokens[j], wanted.length_tokens[j]
+    request = wanted.requests[j]
+    prompt, length = request.prompt_tokens, request.length_tokens
     best, least = -1, (0.0, 0.0, 0)
     for k in range(len(open_devices)):
         g = open_devices[k]
+        device, start = plans.devices[g], wanted.starts[g, j]
         ends_in_time = length <= max(1.0, reserved_steps[g])
-        if not (wanted.allowed[g, j] and ends_in_time and fits(plans, g, prompt, length)):
+        if not (start.allowed and ends_in_time and fits(plans, g, prompt, length)):
             continue
-        cost = wanted.cost[g, j] - wanted.value[g, j]
-        cost += wanted.load_price[g] * wanted.life_s[g, j] * (plans.kv_now[g] / plans.kv_tokens[g])
-        cost += wanted.step_cost[j] * added_s[g, 0]
-        cost += wanted.wait_cost[j] * added_s[g, 1]
-        used = utilisation(plans.slots[g], plans.kv_tokens[g], plans.occupied[g], plans.kv_now[g])
-        rank = (cost, used, (g - rotation) % len(plans.slots))
+        cost = start.cost - start.value
+        cost += device.load_price * start.life_s * (device.kv_now / device.kv_tokens)
+        cost += request.step_cost * added_s[g, 0]
+        cost += request.wait_cost * added_s[g, 1]
+        rank = (cost, utilisation(plans, g), (g - rotation) % len(plans.devices))
         if best < 0 or rank < least:
             best, least = k, rank
     return best
@@ -102,19 +103,19 @@ def _reserve(
     plans: Plans,
     level: float,
     known: Ratios,
-    wanted: Wanted,
+    wanted: Candidates,
     j: int,
     reserved_by: np.ndarray,
     reserved_steps: np.ndarray,
 ) -> int:
     """Keep the allowed device where request j fits first (then the one with less KV in use); -1: there is none."""
     best, least = -1, (math.inf, 0.0)
-    for g in range(len(plans.slots)):
-        if not wanted.allowed[g, j] or reserved_by[g] >= 0:
+    for g in range(len(plans.devices)):
+        if not wanted.starts[g, j].allowed or reserved_by[g] >= 0:
             continue
         plan(plans, g, level, known)
-        steps = earliest_fit(plans, g, wanted.prompt_tokens[j], wanted.length_tokens[j])
-        rank = (steps, plans.kv_now[g] / plans.kv_tokens[g])
+        steps = earliest_fit(plans, g, wanted.requests[j].prompt_tokens, wanted.requests[j].length_tokens)
+        rank = (steps, plans.devices[g].kv_now / plans.devices[g].kv_tokens)
         if steps < math.inf and (best < 0 or rank < least):
             best, least = g, rank
     if best >= 0:

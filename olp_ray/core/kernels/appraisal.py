@@ -13,161 +13,160 @@ import math
 import numpy as np
 
 from olp_ray.core.kernels.compiler import kernel
-from olp_ray.core.kernels.holding import mean_step_s
-from olp_ray.core.kernels.lengths import mean_lengths, median_lengths
-from olp_ray.core.kernels.pricing import costs_from_now
+from olp_ray.core.kernels.lengths import mean_length, median_length
+from olp_ray.core.kernels.pricing import cost_from_now
 from olp_ray.core.kernels.records import (
     ARRIVAL_S,
     KEPT,
     PREDICTED,
     PRICED_OUT,
     PROMPT,
+    REQUEST,
     SLO_E2E_S,
     SLO_TTFT_S,
-    Appraised,
-    Fleet,
+    START,
+    Candidates,
     Market,
+    Plans,
     Ratios,
     Rules,
-    Speeds,
 )
 from olp_ray.core.kernels.rejection import own_or
-from olp_ray.core.kernels.worth import resource_shares, start_value, starts
+from olp_ray.core.kernels.worth import resource_shares_of, start_value, urgency
 
 
 @kernel
 def appraise(
     rules: Rules,
     market: Market,
-    fleet: Fleet,
-    backlog: np.ndarray,
+    plans: Plans,
     columns: np.ndarray,
     weights: np.ndarray,
     uncached: np.ndarray,
     known: Ratios,
-    now_s: float,
-) -> Appraised:
-    """Worth and price of every waiting request.
+) -> Candidates:
+    """Worth and price of every waiting request; where it may go is not decided yet.
 
-    columns (6, J or more) are those of the queue, weights (J,) multiplies the reward, backlog (G,) is prompt tokens.
+    columns (6, J or more) are those of the queue, weights (J,) multiplies the reward, uncached is (1 or G, J).
     """
-    count, devices = len(weights), len(fleet.slots)
-    prompt, predicted = columns[PROMPT, :count].copy(), columns[PREDICTED, :count]
-    arrival_s = columns[ARRIVAL_S, :count]
-    output = mean_lengths(predicted, prompt, known)
-    waited_s = np.maximum(now_s - arrival_s, 0.0)
-    e2e_threshold_s = own_or(rules.limits.e2e_threshold_s, columns[SLO_E2E_S, :count])
-    ttft_threshold_s = own_or(rules.limits.ttft_threshold_s, columns[SLO_TTFT_S, :count])
-    alike = len(uncached) == 1 and are_alike(fleet)
-    looked_at = 1 if alike else devices
-    found = starts(
-        rules.weights,
-        windows_s(rules, arrival_s),
-        rules.urgency_s,
-        mean_step_s(fleet.step_s),
-        waited_s,
-        output,
-        weights,
-        e2e_threshold_s,
-        ttft_threshold_s,
-        uncached,
-        Speeds(fleet.step_s[:looked_at], backlog[:looked_at], fleet.prefill_tokens_per_s[:looked_at]),
+    found = Candidates(
+        describe(rules, columns, weights, known, plans.now_s), np.zeros((len(plans.devices), len(weights)), dtype=START)
     )
-    cost = costs_from_now(market.tables, rules.bucket_s, uncached, found.life_s, output, market.prefill_price)
-    volume = volumes(market.scarcity, fleet, prompt, output, found.mean_life_s)
-    return Appraised(
-        waited_s,
-        output,
-        weights,
-        e2e_threshold_s,
-        ttft_threshold_s,
-        median_lengths(predicted, prompt, known),
-        prompt,
-        on_each_device(found.first_token_s, devices),
-        on_each_device(found.life_s, devices),
-        found.mean_life_s,
-        on_each_device(found.value, devices),
-        cost,
-        volume,
-        found.lost,
-        keys(found.lost, cost, rules.regular_price, market.base_price, volume),
-    )
+    weigh(rules, plans, columns[ARRIVAL_S], uncached, found)
+    for g in range(len(plans.devices)):
+        for j in range(len(weights)):
+            output, start = found.requests[j].output_tokens, found.starts[g, j]
+            prompt = uncached[g if len(uncached) > 1 else 0, j]
+            price = market.prefill_price
+            start.cost = cost_from_now(market.tables[g], rules.bucket_s, prompt, start.life_s, output, price)
+    for j in range(len(weights)):
+        request = found.requests[j]
+        request.volume = volume(
+            market.scarcity, plans, request.prompt_tokens, request.output_tokens, request.mean_life_s
+        )
+        request.key = key(found, j, rules.regular_price, market.base_price)
+    return found
 
 
 @kernel
-def windows_s(rules: Rules, arrival_s: np.ndarray) -> np.ndarray:
-    """How long after its arrival latency still earns something, (J,): as `OnlineLPSettings.window_s`."""
-    if rules.end_s == math.inf:
-        return np.full(len(arrival_s), rules.reward_window_s)
-    return np.maximum(rules.end_s - arrival_s, 0.0)
+def describe(rules: Rules, columns: np.ndarray, weights: np.ndarray, known: Ratios, now_s: float) -> np.ndarray:
+    """What does not depend on devices, REQUEST (J,)."""
+    found = np.zeros(len(weights), dtype=REQUEST)
+    for j in range(len(weights)):
+        prompt, predicted = columns[PROMPT, j], columns[PREDICTED, j]
+        output = mean_length(predicted, prompt, known)
+        request = found[j]
+        request.prompt_tokens = prompt
+        request.length_tokens = median_length(predicted, prompt, known)
+        request.output_tokens = output
+        request.waited_s = max(now_s - columns[ARRIVAL_S, j], 0.0)
+        request.weight = weights[j]
+        request.e2e_threshold_s = own_or(rules.limits.e2e_threshold_s, columns[SLO_E2E_S, j])
+        request.ttft_threshold_s = own_or(rules.limits.ttft_threshold_s, columns[SLO_TTFT_S, j])
+        request.mean_kv_tokens = prompt + output / 2
+        request.step_cost = rules.weights.e2e * weights[j] * output
+        request.wait_cost = (rules.weights.e2e + rules.weights.ttft) * weights[j]
+        request.may_reserve = True
+    return found
 
 
 @kernel
-def are_alike(fleet: Fleet) -> bool:
-    """Whether a life takes as long on every device, so that worth has to be found for one only."""
-    for g in range(len(fleet.step_s)):
-        if fleet.step_s[g] != fleet.step_s[0] or fleet.prefill_tokens_per_s[g] < math.inf:
+def weigh(rules: Rules, plans: Plans, arrival_s: np.ndarray, uncached: np.ndarray, found: Candidates) -> None:
+    """Fill in V, F and L of each request on each device, the mean of L, and A where it is largest."""
+    devices, count = found.starts.shape
+    looked_at = 1 if len(uncached) == 1 and are_alike(plans) else devices
+    for j in range(count):
+        request = found.requests[j]
+        window_s = rules.reward_window_s
+        if rules.end_s < math.inf:
+            window_s = max(rules.end_s - arrival_s[j], 0.0)
+        lost, all_lives_s = -math.inf, 0.0
+        for g in range(looked_at):
+            start = found.starts[g, j]
+            first_s = time_to_first_token(plans, g, uncached[g if len(uncached) > 1 else 0, j])
+            life_s = first_s + request.output_tokens * plans.devices[g].step_s
+            about = (request.waited_s, request.output_tokens, request.weight)
+            limits = (request.e2e_threshold_s, request.ttft_threshold_s)
+            start.first_token_s, start.life_s = first_s, life_s
+            start.value = start_value(rules.weights, window_s, *about, *limits, first_s, life_s)
+            at_stake = urgency(
+                rules.weights, window_s, rules.urgency_s, plans.mean_step_s, *about, *limits, first_s, life_s
+            )
+            lost = max(lost, at_stake)
+            all_lives_s += life_s
+        request.lost, request.mean_life_s = lost, all_lives_s / looked_at
+        for g in range(looked_at, devices):
+            found.starts[g, j] = found.starts[0, j]
+
+
+@kernel
+def time_to_first_token(plans: Plans, g: int, uncached_tokens: float) -> float:
+    """F on device g; 0 where prefill takes no time (the paper's decode-only model)."""
+    device = plans.devices[g]
+    if device.prefill_tokens_per_s == math.inf:
+        return 0.0
+    return (device.backlog + uncached_tokens) / device.prefill_tokens_per_s + device.step_s
+
+
+@kernel
+def are_alike(plans: Plans) -> bool:
+    """Whether there are devices, and a life takes as long on all, so that worth has to be found for one only."""
+    for g in range(len(plans.devices)):
+        device = plans.devices[g]
+        if device.step_s != plans.devices[0].step_s or device.prefill_tokens_per_s < math.inf:
             return False
-    return True
+    return len(plans.devices) > 0
 
 
 @kernel
-def on_each_device(values: np.ndarray, devices: int) -> np.ndarray:
-    """(G, J) of values (1 or G, J)."""
-    if len(values) == devices:
-        return values
-    found = np.empty((devices, values.shape[1]))
-    for g in range(devices):
-        for j in range(values.shape[1]):
-            found[g, j] = values[0, j]
+def volume(scarcity: np.ndarray, plans: Plans, prompt_tokens: float, output_tokens: float, life_s: float) -> float:
+    """What a life takes of a mean device, as one number."""
+    slots, kv_tokens, added_s = resource_shares_of(
+        plans.mean_slots, plans.mean_kv_tokens, plans.mean_added_s, prompt_tokens, output_tokens, life_s
+    )
+    return scarcity[0] * slots + scarcity[1] * kv_tokens + scarcity[2] * added_s
+
+
+@kernel
+def least_cost(starts: np.ndarray, j: int) -> float:
+    """min c of request j over devices."""
+    found = math.inf
+    for g in range(len(starts)):
+        found = min(found, starts[g, j].cost)
     return found
 
 
 @kernel
-def volumes(
-    scarcity: np.ndarray, fleet: Fleet, prompt: np.ndarray, output: np.ndarray, life_s: np.ndarray
-) -> np.ndarray:
-    """What lives take of a mean device, as one number each, (n,)."""
-    shares = resource_shares(fleet.slots, fleet.kv_tokens, fleet.mean_added_s, prompt, output, life_s)
-    found = np.empty(len(life_s))
-    for i in range(len(life_s)):
-        found[i] = scarcity[0] * shares[0, i] + scarcity[1] * shares[1, i] + scarcity[2] * shares[2, i]
-    return found
+def key(found: Candidates, j: int, regular_price: float, base_price: float) -> float:
+    """A / (min c + eps0 e) of request j; nan while there are no prices."""
+    if not base_price > 0:
+        return math.nan
+    request = found.requests[j]
+    return request.lost / (least_cost(found.starts, j) + regular_price * base_price * request.volume)
 
 
 @kernel
-def least(values: np.ndarray) -> np.ndarray:
-    """The smallest of values (G, J) over devices, (J,)."""
-    found = values[0].copy()
-    for g in range(1, len(values)):
-        for j in range(len(found)):
-            found[j] = min(found[j], values[g, j])
-    return found
-
-
-@kernel
-def most(values: np.ndarray) -> np.ndarray:
-    """The largest of values (G, J) over devices, (J,)."""
-    found = values[0].copy()
-    for g in range(1, len(values)):
-        for j in range(len(found)):
-            found[j] = max(found[j], values[g, j])
-    return found
-
-
-@kernel
-def keys(lost: np.ndarray, cost: np.ndarray, regular_price: float, base_price: float, volume: np.ndarray) -> np.ndarray:
-    """A / (min c + eps0 e), (J,); nan while there are no prices."""
-    found = np.full(len(lost), math.nan)
-    if base_price > 0:
-        cheapest = least(cost)
-        for j in range(len(lost)):
-            found[j] = lost[j] / (cheapest[j] + regular_price * base_price * volume[j])
-    return found
-
-
-@kernel
-def price_out(rules: Rules, found: Appraised, at_bound: int, refused: np.ndarray) -> None:
+def price_out(rules: Rules, found: Candidates, at_bound: int, refused: np.ndarray) -> None:
     """Mark, of the first requests that are at the starvation bound, those whose price exceeds everywhere what a fresh
     request like them is worth.
 
@@ -177,17 +176,10 @@ def price_out(rules: Rules, found: Appraised, at_bound: int, refused: np.ndarray
         if refused[j] != KEPT:
             continue
         refused[j] = PRICED_OUT
-        for g in range(len(found.cost)):
-            fresh = start_value(
-                rules.weights,
-                rules.reward_window_s,
-                0.0,
-                found.output_tokens[j],
-                found.weight[j],
-                found.e2e_threshold_s[j],
-                found.ttft_threshold_s[j],
-                found.first_token_s[g, j],
-                found.life_s[g, j],
-            )
-            if not found.cost[g, j] > fresh:
+        request = found.requests[j]
+        about = (request.output_tokens, request.weight, request.e2e_threshold_s, request.ttft_threshold_s)
+        for g in range(len(found.starts)):
+            start = found.starts[g, j]
+            fresh = start_value(rules.weights, rules.reward_window_s, 0.0, *about, start.first_token_s, start.life_s)
+            if not start.cost > fresh:
                 refused[j] = KEPT

@@ -14,26 +14,24 @@ from typing import Any, cast
 import numpy as np
 
 from olp_ray.core.kernels.admission import fill
-from olp_ray.core.kernels.appraisal import appraise, least, most, price_out, volumes
+from olp_ray.core.kernels.appraisal import appraise, least_cost, price_out, volume
 from olp_ray.core.kernels.compiler import kernel
-from olp_ray.core.kernels.holding import utilisation
-from olp_ray.core.kernels.lengths import mean_lengths
+from olp_ray.core.kernels.lengths import mean_length
 from olp_ray.core.kernels.ordering import chosen, quantile, stable_order
-from olp_ray.core.kernels.planning import any_room, begin, count_kv, may_hold, room_s
+from olp_ray.core.kernels.planning import any_room, begin, count_kv, empty_kv_tokens, may_hold, room_s, utilisation
 from olp_ray.core.kernels.records import (
     ARRIVAL_S,
     KEPT,
     NEVER,
     PREDICTED,
     PROMPT,
-    Appraised,
+    Candidates,
     Fleet,
     Limits,
     Market,
     Plans,
     Ratios,
     Rules,
-    Wanted,
     Weights,
 )
 from olp_ray.core.kernels.rejection import passed, refuse
@@ -86,30 +84,29 @@ def decide(
     at a full fleet.
     """
     rules, market = rules_of(rule_numbers), Market(*market_of)
-    fleet, known = Fleet(*fleet_of), Ratios(*known_of)
-    count, devices = len(weights), len(fleet.slots)
-    plans = begin(fleet, now_s, rules.prefill_ahead_s, count)
-    refused, refuse_s = refuse(rules.limits, rules.weights, fleet, plans, columns, count, known, now_s)
-    at_bound = passed(columns[ARRIVAL_S, :count], rules.max_wait_s, now_s)
+    known, plans = Ratios(*known_of), begin(Fleet(*fleet_of), now_s, rules.prefill_ahead_s, len(weights))
+    count, devices = len(weights), len(plans.devices)
+    refused, refuse_s = refuse(rules.limits, rules.weights, plans, columns, count, known)
+    at_bound = passed(columns, count, rules.max_wait_s, now_s)
     left = count_of(refused, KEPT)
     reserved_by, reserved_steps = np.full(devices, -1), np.full(devices, math.inf)
     placed, order = np.empty((0, 2), dtype=np.int64), np.empty(0, dtype=np.int64)
     open_to, output, length = np.zeros((devices, 0), dtype=np.bool_), np.empty(0), np.empty(0)
     if devices > 0 and (look or (left > 0 and (at_bound > 0 or any_room(plans)))):
         count_kv(plans)
-        found = appraise(rules, market, fleet, plans.backlog, columns, weights, uncached, known, now_s)
-        output, length = found.output_tokens, found.length_tokens
+        found = appraise(rules, market, plans, columns, weights, uncached, known)
+        prompt, output, length = lengths_of(found.requests)
         if rules.limits.rejects != NEVER:
             price_out(rules, found, at_bound, refused)
-        first = goes_first(rules, market, fleet, columns[ARRIVAL_S, :count], found, past, known, now_s)
-        allowed = may_hold(may_run, fleet.kv_tokens - fleet.padding, found.prompt_tokens, length)
+        first = goes_first(rules, market, plans, columns[ARRIVAL_S], found.requests, past, known)
+        allowed = may_hold(may_run, empty_kv_tokens(plans), prompt, length)
         placed, order, open_to = admit_all(
-            rules, market, fleet, plans, found, first, allowed, refused, known, rotation, reserved_by, reserved_steps
+            rules, market, plans, found, first, allowed, refused, known, rotation, reserved_by, reserved_steps
         )
         left = count_of(refused, KEPT) - len(placed)
     wake_s = math.inf
     if left > 0:
-        wake_s = min(room_s(plans, fleet.prefill_tokens_per_s, now_s), refuse_s)
+        wake_s = min(room_s(plans, now_s), refuse_s)
         if at_bound < count:
             wake_s = min(wake_s, columns[ARRIVAL_S, at_bound] + rules.max_wait_s)
     turned_away = count - count_of(refused, KEPT)
@@ -125,6 +122,16 @@ def count_of(values: np.ndarray, value: int) -> int:
     return found
 
 
+@kernel
+def lengths_of(requests: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Prompt tokens, calibrated mean and calibrated median of each request, (J,) each."""
+    prompt, output, length = np.empty(len(requests)), np.empty(len(requests)), np.empty(len(requests))
+    for j in range(len(requests)):
+        request = requests[j]
+        prompt[j], output[j], length[j] = request.prompt_tokens, request.output_tokens, request.length_tokens
+    return prompt, output, length
+
+
 # -- who goes first -------------------------------------------------------------------------------------------------
 
 
@@ -132,34 +139,35 @@ def count_of(values: np.ndarray, value: int) -> int:
 def goes_first(
     rules: Rules,
     market: Market,
-    fleet: Fleet,
+    plans: Plans,
     arrival_s: np.ndarray,
-    found: Appraised,
+    requests: np.ndarray,
     past: np.ndarray,
     known: Ratios,
-    now_s: float,
 ) -> np.ndarray:
     """Requests at the starvation bound, except those of the largest volume in history, (J,) bool."""
-    late = np.zeros(len(arrival_s), dtype=np.bool_)
+    late = np.zeros(len(requests), dtype=np.bool_)
     any_late = False
-    for j in range(len(arrival_s)):
+    for j in range(len(requests)):
         bound_s = arrival_s[j] + rules.max_wait_s  # the sum that the wake is asked for at
-        late[j] = bound_s <= now_s + rules.max_wait_length_factor * found.mean_life_s[j]
+        late[j] = bound_s <= plans.now_s + rules.max_wait_length_factor * requests[j].mean_life_s
         any_late |= late[j]
     if any_late and len(past) > MIN_VOLUMES and rules.max_wait_exempt_share > 0:
-        largest = large_volume(rules, market, fleet, past, known)
-        for j in range(len(arrival_s)):
-            late[j] &= found.volume[j] <= largest
+        largest = large_volume(rules, market, plans, past, known)
+        for j in range(len(requests)):
+            late[j] &= requests[j].volume <= largest
     return late
 
 
 @kernel
-def large_volume(rules: Rules, market: Market, fleet: Fleet, past: np.ndarray, known: Ratios) -> float:
+def large_volume(rules: Rules, market: Market, plans: Plans, past: np.ndarray, known: Ratios) -> float:
     """Volume that only the exempt share of past arrivals exceeds."""
-    prompt, mean_step_s = past[:, PROMPT].copy(), fleet.step_s.mean()
-    output = mean_lengths(past[:, PREDICTED].copy(), prompt, known)
-    volume = volumes(market.scarcity, fleet, prompt, output, output * mean_step_s)
-    return quantile(volume, 1.0 - rules.max_wait_exempt_share)
+    volumes = np.empty(len(past))
+    for i in range(len(past)):
+        prompt = past[i, PROMPT]
+        output = mean_length(past[i, PREDICTED], prompt, known)
+        volumes[i] = volume(market.scarcity, plans, prompt, output, output * plans.mean_step_s)
+    return quantile(volumes, 1.0 - rules.max_wait_exempt_share)
 
 
 @kernel
@@ -175,12 +183,14 @@ def levels(key: np.ndarray, level_ratio: float, log_error: float) -> np.ndarray:
 
 
 @kernel
-def ranked(level: np.ndarray, first: np.ndarray, waited_s: np.ndarray) -> np.ndarray:
+def ranked(rules: Rules, requests: np.ndarray, first: np.ndarray, known: Ratios) -> np.ndarray:
     """Queue indices: starvation bound first (longest wait first), then levels of the key, then arrival."""
-    order = stable_order(-level)
-    wait = np.empty(len(order))
+    key, wait = np.empty(len(requests)), np.empty(len(requests))
+    for j in range(len(requests)):
+        key[j] = requests[j].key
+    order = stable_order(-levels(key, rules.level_ratio, known.log_error))
     for i in range(len(order)):
-        wait[i] = -waited_s[order[i]] if first[order[i]] else math.inf
+        wait[i] = -requests[order[i]].waited_s if first[order[i]] else math.inf
     return order[stable_order(wait)]
 
 
@@ -191,9 +201,8 @@ def ranked(level: np.ndarray, first: np.ndarray, waited_s: np.ndarray) -> np.nda
 def admit_all(
     rules: Rules,
     market: Market,
-    fleet: Fleet,
     plans: Plans,
-    found: Appraised,
+    found: Candidates,
     first: np.ndarray,
     allowed: np.ndarray,
     refused: np.ndarray,
@@ -208,86 +217,97 @@ def admit_all(
     the first, (G, J).
     """
     kept = refused == KEPT
-    order = chosen(ranked(levels(found.key, rules.level_ratio, known.log_error), first, found.waited_s), kept)
+    order = chosen(ranked(rules, found.requests, first, known), kept)
     idle = below_guard(plans, rules.guard)
     any_idle = bool(idle.any())
-    qualified, open_to = gate(found.value, found.cost, gate_factor(rules, found), allowed, first, any_idle)
+    qualified, open_to = gate(found.starts, gate_factor(rules, found), allowed, first, any_idle)
     fits = chosen(order, qualified)
-    wanted = candidates(rules, market, fleet, found, open_to)
+    set_load_prices(rules, market, plans)
+    permit(found, open_to)
     level, kept_free = rules.remaining_quantile, reservations(rules, found)
-    placed = fill(plans, level, known, wanted, fits, rotation, PASS_OVER, kept_free, reserved_by, reserved_steps)
+    placed = fill(plans, level, known, found, fits, rotation, PASS_OVER, kept_free, reserved_by, reserved_steps)
     if len(fits) == len(order) or not any_idle:
         return placed, order, open_to
-    rest = by_margin_per_price(found, chosen(np.arange(len(kept)), kept & ~qualified))
+    rest = by_margin_per_price(found.starts, chosen(np.arange(len(kept)), kept & ~qualified))
     for g in range(len(idle)):
         for j in rest:
             open_to[g, j] = idle[g] and allowed[g, j]
     still_idle = below_guard(plans, rules.guard)
     for g in range(len(idle)):
-        plans.slots[g] = min(plans.slots[g], np.ceil(rules.guard * fleet.slots[g]))
+        device = plans.devices[g]
+        device.slots = min(device.slots, np.ceil(rules.guard * device.batch_slots))
         for j in rest:
             allowed[g, j] &= still_idle[g]
-    wanted = candidates(rules, market, fleet, found, allowed)
+    permit(found, allowed)
     turn = rotation + len(placed)
-    more = fill(plans, level, known, wanted, rest, turn, PASS_OVER, NOTHING_KEPT, reserved_by, reserved_steps)
+    more = fill(plans, level, known, found, rest, turn, PASS_OVER, NOTHING_KEPT, reserved_by, reserved_steps)
     return np.concatenate((placed, more)), np.concatenate((fits, rest)), open_to
+
+
+@kernel
+def permit(found: Candidates, allowed: np.ndarray) -> None:
+    """Note where each request may go, (G, J)."""
+    for g in range(len(allowed)):
+        for j in range(allowed.shape[1]):
+            found.starts[g, j].allowed = allowed[g, j]
+
+
+@kernel
+def set_load_prices(rules: Rules, market: Market, plans: Plans) -> None:
+    for g in range(len(plans.devices)):
+        device = plans.devices[g]
+        device.load_price = rules.load_weight * market.base_price / max(device.batch_slots, 1.0)
 
 
 @kernel
 def below_guard(plans: Plans, guard: float) -> np.ndarray:
     """Devices that the gate does not protect, (G,) bool."""
-    found = np.empty(len(plans.slots), dtype=np.bool_)
+    found = np.empty(len(plans.devices), dtype=np.bool_)
     for g in range(len(found)):
-        used = utilisation(plans.slots[g], plans.kv_tokens[g], plans.occupied[g], plans.kv_now[g])
-        found[g] = used < guard
+        found[g] = utilisation(plans, g) < guard
     return found
 
 
 @kernel
-def gate_factor(rules: Rules, found: Appraised) -> float:
+def mean_output(requests: np.ndarray) -> float:
+    """Calibrated mean output tokens of a waiting request."""
+    total = 0.0
+    for j in range(len(requests)):
+        total += requests[j].output_tokens
+    return total / len(requests)
+
+
+@kernel
+def gate_factor(rules: Rules, found: Candidates) -> float:
     """f, 0 where there is no gate."""
-    mean_tokens = found.output_tokens.mean()
+    mean_tokens = mean_output(found.requests)
     share = deadline_share(rules.weights, rules.reward_window_s, rules.gate_horizon_s, mean_tokens)
     factor = rules.gate_scale * share
     return factor if factor > rules.gate_off else 0.0
 
 
 @kernel
-def reservations(rules: Rules, found: Appraised) -> int:
+def reservations(rules: Rules, found: Candidates) -> int:
     """How many devices may be kept free; none where tokens make most of the reward, since waiting wastes them."""
-    tokens = rules.weights.throughput * found.output_tokens.mean()
-    if not rules.reservation or tokens > found.value.mean() / 2:
+    if not rules.reservation:
         return 0
-    return max(1, int(np.rint(len(found.value) / 2)))
+    devices, count = found.starts.shape
+    value = 0.0
+    for g in range(devices):
+        for j in range(count):
+            value += found.starts[g, j].value
+    if rules.weights.throughput * mean_output(found.requests) > value / (devices * count) / 2:
+        return 0
+    return max(1, int(np.rint(devices / 2)))
 
 
 @kernel
-def by_margin_per_price(found: Appraised, rest: np.ndarray) -> np.ndarray:
+def by_margin_per_price(starts: np.ndarray, rest: np.ndarray) -> np.ndarray:
     """These requests, given in order of arrival: the most margin per price first."""
-    cheapest, best, ratio = least(found.cost), most(found.value), np.empty(len(rest))
+    ratio = np.empty(len(rest))
     for i in range(len(rest)):
-        cost = cheapest[rest[i]]
-        ratio[i] = (best[rest[i]] - cost) / max(cost, TINY)
+        cost, value = least_cost(starts, rest[i]), -math.inf
+        for g in range(len(starts)):
+            value = max(value, starts[g, rest[i]].value)
+        ratio[i] = (value - cost) / max(cost, TINY)
     return rest[stable_order(-ratio)]
-
-
-@kernel
-def candidates(rules: Rules, market: Market, fleet: Fleet, found: Appraised, allowed: np.ndarray) -> Wanted:
-    """What the greedy pass has to know of the requests."""
-    weights = rules.weights
-    return Wanted(
-        found.prompt_tokens,
-        found.length_tokens,
-        allowed,
-        np.ones(len(found.weight), dtype=np.bool_),
-        found.cost,
-        found.value,
-        found.life_s,
-        rules.load_weight * market.base_price / np.maximum(fleet.slots, 1.0),
-        fleet.per_sequence_s,
-        fleet.per_kv_token_s,
-        fleet.prefill_tokens_per_s,
-        found.prompt_tokens + found.output_tokens / 2,
-        weights.e2e * found.weight * found.output_tokens,
-        (weights.e2e + weights.ttft) * found.weight,
-    )

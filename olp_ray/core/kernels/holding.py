@@ -34,78 +34,37 @@ def decoded_on(held_by: np.ndarray, g: int, residents: int, now_s: float, step_s
 
 
 @kernel
+def kv_on(held_by: np.ndarray, g: int, residents: int, now_s: float, step_s: float) -> float:
+    """KV tokens of the residents of device g."""
+    found = 0.0
+    for i in range(residents):
+        found += held_by[PROMPT, g, i] + decoded(held_by, g, i, now_s, step_s)
+    return found
+
+
+@kernel
 def kv_held(
     held_by: np.ndarray, residents: np.ndarray, external: np.ndarray, now_s: float, step_s: np.ndarray
 ) -> np.ndarray:
     """KV tokens of the residents of each device and of external load, (G,)."""
-    found = np.zeros(len(residents))
+    found = np.empty(len(residents))
     for g in range(len(residents)):
-        for i in range(residents[g]):
-            found[g] += held_by[PROMPT, g, i] + decoded(held_by, g, i, now_s, step_s[g])
-    return found + external
+        found[g] = kv_on(held_by, g, residents[g], now_s, step_s[g]) + external[g]
+    return found
+
+
+@kernel
+def backlog(tokens: float, at_s: float, rate: float, now_s: float) -> float:
+    """Prompt tokens that are left of those of at_s, worked off at a rate per second; inf: at once."""
+    return max(tokens - rate * max(now_s - at_s, 0.0), 0.0) if rate < math.inf else 0.0
 
 
 @kernel
 def backlogs(tokens: np.ndarray, at_s: np.ndarray, rate: np.ndarray, now_s: float) -> np.ndarray:
-    """Prompt tokens (G,) that are left of those of at_s, worked off at a rate per second; inf: at once."""
-    found = np.zeros(len(tokens))
+    """`backlog` of each device, (G,)."""
+    found = np.empty(len(tokens))
     for g in range(len(tokens)):
-        if rate[g] < math.inf:
-            found[g] = max(tokens[g] - rate[g] * max(now_s - at_s[g], 0.0), 0.0)
-    return found
-
-
-@kernel
-def backlog_limits(rate: np.ndarray, ahead_s: float) -> np.ndarray:
-    """Prompt tokens (G,) that keep prefill busy for ahead_s; inf where it takes no time."""
-    found = np.full(len(rate), math.inf)
-    for g in range(len(rate)):
-        if rate[g] < math.inf:
-            found[g] = rate[g] * ahead_s
-    return found
-
-
-@kernel
-def takes_more(slots: float, occupied: float, backlog: float, backlog_limit: float) -> bool:
-    """A slot is free, and the prompts sent already keep prefill busy no longer than it looks ahead."""
-    return slots - occupied >= 1 and backlog <= backlog_limit
-
-
-@kernel
-def take_more(slots: np.ndarray, occupied: np.ndarray, backlog: np.ndarray, backlog_limit: np.ndarray) -> np.ndarray:
-    """`takes_more` of each device, bool (G,)."""
-    found = np.empty(len(slots), dtype=np.bool_)
-    for g in range(len(slots)):
-        found[g] = takes_more(slots[g], occupied[g], backlog[g], backlog_limit[g])
-    return found
-
-
-@kernel
-def next_room(
-    slots: np.ndarray, occupied: np.ndarray, backlog: np.ndarray, backlog_limit: np.ndarray, rate: np.ndarray
-) -> float:
-    """Seconds until the first device with a free slot and too many prompts has worked these off; inf: there is none."""
-    found = math.inf
-    for g in range(len(slots)):
-        if slots[g] - occupied[g] >= 1 and backlog[g] > backlog_limit[g]:
-            found = min(found, (backlog[g] - backlog_limit[g]) / rate[g])
-    return found
-
-
-@kernel
-def utilisation(slots: float, kv_tokens: float, occupied: float, kv_now: float) -> float:
-    """The fuller of the two resources, as a share; 1 for a device without capacity."""
-    return 1.0 if slots <= 0 or kv_tokens <= 0 else max(occupied / slots, kv_now / kv_tokens)
-
-
-@kernel
-def utilisation_of_all(
-    slots: np.ndarray, kv_tokens: np.ndarray, occupied: np.ndarray, kv_now: np.ndarray
-) -> np.ndarray:
-    """`utilisation` of each device, (G,)."""
-    found = np.empty(len(slots))
-    for g in range(len(slots)):
-        found[g] = utilisation(slots[g], kv_tokens[g], occupied[g], kv_now[g])
+        found[g] = backlog(tokens[g], at_s[g], rate[g], now_s)
     return found
 
 
@@ -138,6 +97,15 @@ def expected_occupancy(
 
 
 @kernel
+def mean(values: np.ndarray) -> float:
+    """Of all values, added in order; nan of none."""
+    total = 0.0
+    for value in values:
+        total += value
+    return total / len(values) if len(values) else math.nan
+
+
+@kernel
 def mean_step_s(step_s: np.ndarray) -> float:
     """Seconds of one mean iteration; 1 s (the paper's period) without devices."""
-    return step_s.sum() / len(step_s) if len(step_s) else 1.0
+    return mean(step_s) if len(step_s) else 1.0

@@ -38,25 +38,38 @@ def bins_of_all(
 
 
 @kernel
+def mean_length(predicted: float, prompt_tokens: float, known: Ratios) -> float:
+    """ell of a new request, unrounded."""
+    if not known.known:
+        return predicted
+    part = np.searchsorted(known.ratio_edges, prompt_tokens)
+    return max(predicted * known.prompt_ratios[part], 1.0)
+
+
+@kernel
 def mean_lengths(predicted: np.ndarray, prompt_tokens: np.ndarray, known: Ratios) -> np.ndarray:
-    """ell of new requests, (n,), unrounded."""
-    found = predicted.copy()
-    if known.known:
-        for i in range(len(found)):
-            part = np.searchsorted(known.ratio_edges, prompt_tokens[i])
-            found[i] = max(predicted[i] * known.prompt_ratios[part], 1.0)
+    """`mean_length` of each request, (n,)."""
+    found = np.empty(len(predicted))
+    for i in range(len(found)):
+        found[i] = mean_length(predicted[i], prompt_tokens[i], known)
     return found
 
 
 @kernel
+def median_length(predicted: float, prompt_tokens: float, known: Ratios) -> float:
+    """n of a new request, whole tokens >= 1."""
+    median = 1.0
+    if known.known:
+        median = known.medians[bin_of(predicted, prompt_tokens, known.bin_edges, known.prompt_edges)]
+    return max(np.rint(predicted * median), 1.0)
+
+
+@kernel
 def median_lengths(predicted: np.ndarray, prompt_tokens: np.ndarray, known: Ratios) -> np.ndarray:
-    """n of new requests, (n,), whole tokens >= 1."""
+    """`median_length` of each request, (n,)."""
     found = np.empty(len(predicted))
     for i in range(len(found)):
-        median = 1.0
-        if known.known:
-            median = known.medians[bin_of(predicted[i], prompt_tokens[i], known.bin_edges, known.prompt_edges)]
-        found[i] = max(np.rint(predicted[i] * median), 1.0)
+        found[i] = median_length(predicted[i], prompt_tokens[i], known)
     return found
 
 

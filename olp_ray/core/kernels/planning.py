@@ -16,9 +16,9 @@ import math
 import numpy as np
 
 from olp_ray.core.kernels.compiler import kernel
-from olp_ray.core.kernels.holding import backlog_limits, backlogs, decoded, kv_held, next_room, takes_more
+from olp_ray.core.kernels.holding import backlog, decoded, kv_on, mean
 from olp_ray.core.kernels.lengths import remaining
-from olp_ray.core.kernels.records import PREDICTED, PROMPT, Fleet, Plans, Ratios
+from olp_ray.core.kernels.records import DEVICE, ENDS, HELD, LEFT, PEAK, PREDICTED, PROMPT, Fleet, Plans, Ratios
 
 PREFILL_MARGIN_S = 1e-6  # so that a wake for room in the prefill queue finds it
 
@@ -30,72 +30,122 @@ def begin(fleet: Fleet, now_s: float, prefill_ahead_s: float, admissions: int) -
     There is room for so many admissions on each device. KV tokens are still to be counted, by `count_kv`: most looks
     end before anyone asks for them.
     """
-    devices = len(fleet.slots)
-    slots, width = fleet.slots.copy(), admissions
-    for g in range(devices):
+    count, width = len(fleet.slots), admissions
+    devices = np.zeros(count, dtype=DEVICE)
+    for g in range(count):
+        device = devices[g]
+        device.batch_slots = fleet.slots[g]
+        device.slots = 0.0 if fleet.draining[g] else fleet.slots[g]
+        device.kv_tokens = fleet.kv_tokens[g]
+        device.external_slots = fleet.external_slots[g]
+        device.external_kv_tokens = fleet.external_kv_tokens[g]
+        device.padding = fleet.padding[g]
+        device.step_s = fleet.step_s[g]
+        device.idle_step_s = fleet.idle_step_s[g]
+        device.per_sequence_s = fleet.per_sequence_s[g]
+        device.per_kv_token_s = fleet.per_kv_token_s[g]
+        rate = fleet.prefill_tokens_per_s[g]
+        device.prefill_tokens_per_s = rate
+        device.backlog = backlog(fleet.backlog_tokens[g], fleet.backlog_at_s[g], rate, now_s)
+        device.backlog_limit = rate * prefill_ahead_s if rate < math.inf else math.inf
+        device.occupied = fleet.residents[g] + fleet.external_slots[g]
+        device.residents = fleet.residents[g]
+        device.planned = -1
         width = max(width, fleet.residents[g] + admissions)
-        if fleet.draining[g]:
-            slots[g] = 0.0
     return Plans(
-        slots,
-        fleet.kv_tokens,
-        fleet.external_slots,
-        fleet.external_kv_tokens,
-        fleet.padding,
-        backlog_limits(fleet.prefill_tokens_per_s, prefill_ahead_s),
-        fleet.residents,
+        devices,
         fleet.held_by,
-        fleet.step_s,
+        np.empty((4, count, width + 1)),
+        fleet.mean_added_s,
+        mean(fleet.slots),
+        mean(fleet.kv_tokens),
+        mean(fleet.step_s),
         now_s,
-        fleet.residents + fleet.external_slots,
-        np.zeros(devices),
-        backlogs(fleet.backlog_tokens, fleet.backlog_at_s, fleet.prefill_tokens_per_s, now_s),
-        np.full(devices, -1),
-        np.empty((devices, width)),
-        np.empty((devices, width)),
-        np.empty((devices, width + 1)),
-        np.empty((devices, width + 1)),
     )
 
 
 @kernel
 def has_room(plans: Plans, g: int) -> bool:
-    """A slot is free, and prefill is not kept busy longer than it looks ahead."""
-    return takes_more(plans.slots[g], plans.occupied[g], plans.backlog[g], plans.backlog_limit[g])
+    """A slot is free, and the prompts sent already keep prefill busy no longer than it looks ahead."""
+    device = plans.devices[g]
+    return device.slots - device.occupied >= 1 and device.backlog <= device.backlog_limit
 
 
 @kernel
-def count_kv(plans: Plans) -> None:
-    """Fill in what each device holds now, before anything is admitted."""
-    external = plans.external_kv_tokens
-    plans.kv_now[:] = kv_held(plans.held_by, plans.residents, external, plans.now_s, plans.step_s)
+def room(plans: Plans) -> np.ndarray:
+    """`has_room` of each device, bool (G,)."""
+    found = np.empty(len(plans.devices), dtype=np.bool_)
+    for g in range(len(found)):
+        found[g] = has_room(plans, g)
+    return found
 
 
 @kernel
 def any_room(plans: Plans) -> bool:
     """Whether any device takes more now."""
     found = False
-    for g in range(len(plans.slots)):
+    for g in range(len(plans.devices)):
         found |= has_room(plans, g)
     return found
 
 
 @kernel
-def room_s(plans: Plans, prefill_tokens_per_s: np.ndarray, now_s: float) -> float:
+def room_s(plans: Plans, now_s: float) -> float:
     """When the first device with a free slot has worked off enough prompts to take more; inf if none waits so."""
-    wait_s = next_room(plans.slots, plans.occupied, plans.backlog, plans.backlog_limit, prefill_tokens_per_s)
+    wait_s = math.inf
+    for g in range(len(plans.devices)):
+        device = plans.devices[g]
+        if device.slots - device.occupied >= 1 and device.backlog > device.backlog_limit:
+            wait_s = min(wait_s, (device.backlog - device.backlog_limit) / device.prefill_tokens_per_s)
     return now_s + wait_s + PREFILL_MARGIN_S
+
+
+@kernel
+def count_kv(plans: Plans) -> None:
+    """Fill in what each device holds now, before anything is admitted."""
+    for g in range(len(plans.devices)):
+        device = plans.devices[g]
+        held = kv_on(plans.held_by, g, device.residents, plans.now_s, device.step_s)
+        device.kv_now = held + device.external_kv_tokens
+
+
+@kernel
+def utilisation(plans: Plans, g: int) -> float:
+    """The fuller of the two resources of a device, as a share; 1 without capacity."""
+    device = plans.devices[g]
+    if device.slots <= 0 or device.kv_tokens <= 0:
+        return 1.0
+    return max(device.occupied / device.slots, device.kv_now / device.kv_tokens)
+
+
+@kernel
+def utilisation_of_all(plans: Plans) -> np.ndarray:
+    """`utilisation` of each device, (G,)."""
+    found = np.empty(len(plans.devices))
+    for g in range(len(found)):
+        found[g] = utilisation(plans, g)
+    return found
+
+
+@kernel
+def empty_kv_tokens(plans: Plans) -> np.ndarray:
+    """KV tokens of each device while it holds nothing, less what block rounding may add to a request, (G,)."""
+    found = np.empty(len(plans.devices))
+    for g in range(len(found)):
+        found[g] = plans.devices[g].kv_tokens - plans.devices[g].padding
+    return found
 
 
 @kernel
 def plan(plans: Plans, g: int, level: float, known: Ratios) -> None:
     """Plan device g's residents, unless that is done already."""
-    if plans.planned[g] >= 0:
+    device = plans.devices[g]
+    if device.planned >= 0:
         return
-    plans.planned[g] = 0
-    for i in range(plans.residents[g]):
-        theta, prompt = decoded(plans.held_by, g, i, plans.now_s, plans.step_s[g]), plans.held_by[PROMPT, g, i]
-        left = remaining(theta, plans.held_by[PREDICTED, g, i], prompt - plans.padding[g], level, known)
+    device.planned = 0
+    for i in range(device.residents):
+        theta, prompt = decoded(plans.held_by, g, i, plans.now_s, device.step_s), plans.held_by[PROMPT, g, i]
+        left = remaining(theta, plans.held_by[PREDICTED, g, i], prompt - device.padding, level, known)
         _insert(plans, g, left, prompt + theta)
     _set_peaks(plans, g)
 
@@ -103,19 +153,20 @@ def plan(plans: Plans, g: int, level: float, known: Ratios) -> None:
 @kernel
 def _insert(plans: Plans, g: int, end: float, kv: float) -> None:
     """Among those that end at the same time, the last."""
-    ends, held = plans.ends[g], plans.held[g]
-    i = plans.planned[g]
+    ends, held = plans.ahead[ENDS, g], plans.ahead[HELD, g]
+    i = plans.devices[g].planned
     while i > 0 and ends[i - 1] > end:
         ends[i], held[i] = ends[i - 1], held[i - 1]
         i -= 1
     ends[i], held[i] = end, kv
-    plans.planned[g] += 1
+    plans.devices[g].planned += 1
 
 
 @kernel
 def _set_peaks(plans: Plans, g: int) -> None:
     """Between two planned ends KV tokens only grow, so peaks are at the ends."""
-    count, ends, held, left, peak = plans.planned[g], plans.ends[g], plans.held[g], plans.left[g], plans.peak[g]
+    count, ends, held = plans.devices[g].planned, plans.ahead[ENDS, g], plans.ahead[HELD, g]
+    left, peak = plans.ahead[LEFT, g], plans.ahead[PEAK, g]
     left[count] = 0.0
     for i in range(count - 1, -1, -1):
         left[i] = left[i + 1] + held[i]
@@ -127,13 +178,13 @@ def _set_peaks(plans: Plans, g: int) -> None:
 @kernel
 def fits(plans: Plans, g: int, prompt_tokens: float, length_tokens: float) -> bool:
     """Whether a candidate could start now on device g, which is planned and takes more, and stay."""
-    count, left = plans.planned[g], plans.left[g]
-    capacity = plans.kv_tokens[g] - plans.external_kv_tokens[g]
-    prompt = prompt_tokens + plans.padding[g]
+    device, ends, left, peak = plans.devices[g], plans.ahead[ENDS, g], plans.ahead[LEFT, g], plans.ahead[PEAK, g]
+    count, capacity = device.planned, device.kv_tokens - device.external_kv_tokens
+    prompt = prompt_tokens + device.padding
     length = min(length_tokens, max(capacity - prompt, 1.0))
-    before = np.searchsorted(plans.ends[g, :count], length)
+    before = np.searchsorted(ends[:count], length)
     at_end = left[before] + (count + 1 - before) * length
-    return max(plans.peak[g, before], at_end, left[0] + 1 + count) + prompt <= capacity
+    return max(peak[before], at_end, left[0] + 1 + count) + prompt <= capacity
 
 
 @kernel
@@ -152,12 +203,13 @@ def fits_of_all(
 @kernel
 def admit(plans: Plans, g: int, prompt_tokens: float, length_tokens: float) -> None:
     """Add a candidate to the plan of device g, which is planned."""
-    held = prompt_tokens + plans.padding[g]
+    device = plans.devices[g]
+    held = prompt_tokens + device.padding
     _insert(plans, g, length_tokens, held)
     _set_peaks(plans, g)
-    plans.kv_now[g] += held
-    plans.occupied[g] += 1
-    plans.backlog[g] += prompt_tokens
+    device.kv_now += held
+    device.occupied += 1
+    device.backlog += prompt_tokens
 
 
 @kernel
@@ -167,11 +219,11 @@ def earliest_fit(plans: Plans, g: int, prompt_tokens: float, length_tokens: floa
     A later start makes the candidate smaller at each resident's end, and leaves more of them behind it: each round
     moves the start to where the limits that it breaks would hold, or to the next end if that comes first.
     """
-    count, left = plans.planned[g], plans.left[g]
-    ends = plans.ends[g, :count]
-    slots = plans.slots[g] - plans.external_slots[g]
-    capacity = plans.kv_tokens[g] - plans.external_kv_tokens[g]
-    prompt = prompt_tokens + plans.padding[g]
+    device, left = plans.devices[g], plans.ahead[LEFT, g]
+    count, ends = device.planned, plans.ahead[ENDS, g, : device.planned]
+    slots = device.slots - device.external_slots
+    capacity = device.kv_tokens - device.external_kv_tokens
+    prompt = prompt_tokens + device.padding
     length = min(length_tokens, max(capacity - prompt, 1.0))
     if prompt + 1 > capacity or slots < 1:
         return math.inf

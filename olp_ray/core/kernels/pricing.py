@@ -72,6 +72,24 @@ def life_cost(
 
 
 @kernel
+def cost_from_now(
+    table: np.ndarray,
+    bucket_s: float,
+    prompt_tokens: float,
+    life_s: float,
+    output_tokens: float,
+    prefill_price: float,
+) -> float:
+    """Price of a life on a device that starts now, where every integral is 0, and of its prefill.
+
+    prompt_tokens are those to be prefilled.
+    """
+    slot, kv, timed = integrals(table, bucket_s, life_s)
+    growth = timed / (life_s / output_tokens)
+    return slot + prompt_tokens * kv + growth + prefill_price * prompt_tokens
+
+
+@kernel
 def costs_from_now(
     tables: np.ndarray,
     bucket_s: float,
@@ -80,18 +98,15 @@ def costs_from_now(
     output_tokens: np.ndarray,
     prefill_price: float,
 ) -> np.ndarray:
-    """Price of lives that start now, where every integral is 0, and of their prefill, (G, J).
+    """`cost_from_now` of lives on each device, (G, J).
 
-    tables is (G, 5, N + 1), output_tokens (J,), the other arrays (1 or G, J); prompt_tokens are those to be prefilled.
+    tables is (G, 5, N + 1), prompt_tokens (1 or G, J), life_s (G, J), output_tokens (J,).
     """
     found = np.empty((len(tables), len(output_tokens)))
     for g in range(len(tables)):
         prompts = prompt_tokens[g if len(prompt_tokens) > 1 else 0]
-        lives_s = life_s[g if len(life_s) > 1 else 0]
         for j in range(found.shape[1]):
-            slot, kv, timed = integrals(tables[g], bucket_s, lives_s[j])
-            growth = timed / (lives_s[j] / output_tokens[j])
-            found[g, j] = slot + prompts[j] * kv + growth + prefill_price * prompts[j]
+            found[g, j] = cost_from_now(tables[g], bucket_s, prompts[j], life_s[g, j], output_tokens[j], prefill_price)
     return found
 
 

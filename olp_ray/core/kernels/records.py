@@ -23,6 +23,12 @@ PRICE_CAP = 5.0  # no price exceeds PRICE_CAP * pi0 / capacity
 MARGIN_GRAIN = 2.0**-28  # of what a device is worth in a bucket at pi0: margins closer than this are equal
 
 
+def _record_of(*numbers: str, **others: type[np.generic]) -> np.dtype[np.void]:
+    """Records of named numbers (float64) and what else there is, for arrays of them."""
+    fields = [*((name, np.float64) for name in numbers), *others.items()]
+    return np.dtype((np.record, np.dtype(fields, align=True)))
+
+
 class Weights(NamedTuple):
     """The weights of an objective (paper Section 3.1)."""
 
@@ -33,44 +39,6 @@ class Weights(NamedTuple):
     tail_e2e: float  # zeta1
     tail_ttft: float  # zeta2
     joint_deadlines: bool
-
-
-class Speeds(NamedTuple):
-    """How fast devices are; arrays of length 1 where all are alike."""
-
-    step_s: np.ndarray  # (G,) tau
-    backlog: np.ndarray  # (G,) prompt tokens not prefilled yet
-    prefill_tokens_per_s: np.ndarray  # (G,) inf: prefill takes no time
-
-
-class Starts(NamedTuple):
-    """Starts of requests on the devices of a `Speeds`."""
-
-    value: np.ndarray  # (G, J) V
-    first_token_s: np.ndarray  # (G, J) F
-    life_s: np.ndarray  # (G, J) L
-    lost: np.ndarray  # (J,) A on the device where it is largest
-    mean_life_s: np.ndarray  # (J,) over devices
-
-
-class Appraised(NamedTuple):
-    """What every waiting request is worth and costs now; key is A / (min c + eps0 e), nan while there are no prices."""
-
-    waited_s: np.ndarray  # (J,)
-    output_tokens: np.ndarray  # (J,) calibrated mean
-    weight: np.ndarray  # (J,) multiplier of the reward
-    e2e_threshold_s: np.ndarray  # (J,)
-    ttft_threshold_s: np.ndarray  # (J,)
-    length_tokens: np.ndarray  # (J,) calibrated median, for feasibility
-    prompt_tokens: np.ndarray  # (J,)
-    first_token_s: np.ndarray  # (G, J) F
-    life_s: np.ndarray  # (G, J) L
-    mean_life_s: np.ndarray  # (J,) over devices
-    value: np.ndarray  # (G, J) V
-    cost: np.ndarray  # (G, J) c
-    volume: np.ndarray  # (J,) what a life takes of a mean device, by scarcity
-    lost: np.ndarray  # (J,) A on the device where it is largest
-    key: np.ndarray  # (J,)
 
 
 class Market(NamedTuple):
@@ -153,50 +121,78 @@ class Fleet(NamedTuple):
     backlog_at_s: np.ndarray  # (G,)
 
 
+# Arrays of records cross from kernel to kernel as one argument each: as an array per number they take twice as long to
+# compile.
+DEVICE = _record_of(
+    "batch_slots",  # as told
+    "slots",  # the same, less what the pass may not use; 0 on a device that takes nothing more
+    "kv_tokens",
+    "external_slots",
+    "external_kv_tokens",
+    "padding",  # KV tokens that block rounding may add to a request
+    "step_s",  # tau
+    "idle_step_s",  # with one short sequence
+    "per_sequence_s",
+    "per_kv_token_s",
+    "prefill_tokens_per_s",  # inf: prefill takes no time
+    "backlog",  # prompt tokens not prefilled yet
+    "backlog_limit",  # tokens
+    "occupied",  # slots
+    "kv_now",  # tokens
+    "load_price",  # reward/s that others lose while all KV tokens are held
+    residents=np.int64,
+    planned=np.int64,  # -1: not planned yet
+)
+REQUEST = _record_of(
+    "prompt_tokens",
+    "length_tokens",  # calibrated median, for feasibility
+    "output_tokens",  # calibrated mean
+    "waited_s",
+    "weight",  # multiplier of the reward
+    "e2e_threshold_s",
+    "ttft_threshold_s",
+    "mean_life_s",  # over devices
+    "volume",  # what a life takes of a mean device, by scarcity
+    "lost",  # A on the device where it is largest
+    "key",  # A / (min c + eps0 e), nan while there are no prices
+    "mean_kv_tokens",  # held over a life
+    "step_cost",  # reward/s
+    "wait_cost",  # reward/s
+    may_reserve=np.bool_,
+)
+START = _record_of(
+    "first_token_s",  # F
+    "life_s",  # L
+    "value",  # V
+    "cost",  # c
+    allowed=np.bool_,  # model, stage and gate permit it
+)
+
+
+# Rows of planned residents: r; KV tokens now; KV tokens now of those that end i-th or later; the highest planned peak
+# at one of the first i ends, with a candidate's growth.
+ENDS, HELD, LEFT, PEAK = range(4)
+
+
 class Plans(NamedTuple):
-    """Devices, their residents as the ledger knows them, and the plan that admissions change.
+    """Devices, their residents as the ledger knows them, and the plan that admissions change."""
 
-    planned is -1 for a device that is not planned yet. ends and held are by planned end.
-    """
-
-    slots: np.ndarray  # (G,)
-    kv_tokens: np.ndarray  # (G,)
-    external_slots: np.ndarray  # (G,)
-    external_kv_tokens: np.ndarray  # (G,)
-    padding: np.ndarray  # (G,) KV tokens that block rounding may add to a request
-    backlog_limit: np.ndarray  # (G,) tokens
-    residents: np.ndarray  # int64 (G,)
+    devices: np.ndarray  # DEVICE (G,)
     held_by: np.ndarray  # (6, G, R) what the ledger keeps of residents
-    step_s: np.ndarray  # (G,)
+    ahead: np.ndarray  # (4, G, W + 1) rows of planned residents, by their ends
+    mean_added_s: np.ndarray  # (3,) per sequence, KV token and prompt token of a mean device
+    mean_slots: float
+    mean_kv_tokens: float
+    mean_step_s: float
     now_s: float
-    occupied: np.ndarray  # (G,) slots
-    kv_now: np.ndarray  # (G,) tokens
-    backlog: np.ndarray  # (G,) prompt tokens not prefilled yet
-    planned: np.ndarray  # int64 (G,)
-    ends: np.ndarray  # (G, W) r
-    held: np.ndarray  # (G, W) KV tokens now
-    left: np.ndarray  # (G, W + 1) KV tokens now of the residents that end i-th or later
-    peak: np.ndarray  # (G, W + 1) highest planned peak at one of the first i ends, with a candidate's growth
 
 
-class Wanted(NamedTuple):
-    """Waiting requests in queue order, and what each is worth and costs where.
+class Candidates(NamedTuple):
+    """Waiting requests in queue order, and what a start of each is worth and costs now on each device.
 
     An admission takes a share of its device's KV tokens, adds to each iteration there, and to the prefill queue: what
     follows it loses load_price * life_s for all KV tokens, step_cost and wait_cost for each such second.
     """
 
-    prompt_tokens: np.ndarray  # (J,)
-    length_tokens: np.ndarray  # (J,)
-    allowed: np.ndarray  # (G, J) bool: model, stage and gate permit it
-    may_reserve: np.ndarray  # (J,) bool
-    cost: np.ndarray  # (G, J) reward
-    value: np.ndarray  # (G, J) reward
-    life_s: np.ndarray  # (G, J)
-    load_price: np.ndarray  # (G,) reward/s
-    per_sequence_s: np.ndarray  # (G,)
-    per_kv_token_s: np.ndarray  # (G,)
-    prefill_tokens_per_s: np.ndarray  # (G,)
-    mean_kv_tokens: np.ndarray  # (J,) held over a life
-    step_cost: np.ndarray  # (J,) reward/s
-    wait_cost: np.ndarray  # (J,) reward/s
+    requests: np.ndarray  # REQUEST (J,)
+    starts: np.ndarray  # START (G, J)

@@ -12,9 +12,8 @@ import math
 import numpy as np
 
 from olp_ray.core.kernels.compiler import kernel
-from olp_ray.core.kernels.holding import utilisation
-from olp_ray.core.kernels.lengths import mean_lengths
-from olp_ray.core.kernels.planning import count_kv, has_room
+from olp_ray.core.kernels.lengths import mean_length
+from olp_ray.core.kernels.planning import count_kv, has_room, utilisation
 from olp_ray.core.kernels.records import (
     ARRIVAL_S,
     AT_DEADLINE,
@@ -26,7 +25,6 @@ from olp_ray.core.kernels.records import (
     PROMPT,
     SLO_E2E_S,
     SLO_TTFT_S,
-    Fleet,
     Limits,
     Plans,
     Ratios,
@@ -37,22 +35,18 @@ SLOW = 0.5  # a device that iterates at less than this share of its idle speed i
 
 
 @kernel
-def passed(arrival_s: np.ndarray, wait_s: float, now_s: float) -> int:
-    """How many of the requests, in order of arrival, have waited this long."""
-    count = 0
-    while count < len(arrival_s) and arrival_s[count] + wait_s <= now_s:
-        count += 1
-    return count
+def passed(columns: np.ndarray, count: int, wait_s: float, now_s: float) -> int:
+    """How many of the requests, in order of arrival, have waited this long; columns as in `refuse`."""
+    found = 0
+    while found < count and columns[ARRIVAL_S, found] + wait_s <= now_s:
+        found += 1
+    return found
 
 
 @kernel
-def own_or(threshold_s: float, own_s: np.ndarray) -> np.ndarray:
-    """A threshold of each request: its own, or where it has none (nan) the objective's."""
-    found = own_s.copy()
-    for j in range(len(found)):
-        if math.isnan(found[j]):
-            found[j] = threshold_s
-    return found
+def own_or(threshold_s: float, own_s: float) -> float:
+    """The threshold of a request: its own, or where it has none (nan) the objective's."""
+    return threshold_s if math.isnan(own_s) else own_s
 
 
 @kernel
@@ -66,28 +60,20 @@ def last_start(weights: Weights, by_ttft_s: float, by_e2e_s: float) -> float:
 
 
 @kernel
-def is_busy(fleet: Fleet, plans: Plans, guard: float) -> bool:
+def is_busy(plans: Plans, guard: float) -> bool:
     """Whether every device takes no more now, or is at the guard: by what it holds, or by how much slower than when
     idle it iterates. Nothing has been admitted yet."""
     count_kv(plans)
-    for g in range(len(fleet.slots)):
-        held = utilisation(plans.slots[g], plans.kv_tokens[g], plans.occupied[g], plans.kv_now[g]) >= guard
-        slow = fleet.idle_step_s[g] <= SLOW * fleet.step_s[g]
-        if not (held or slow) and has_room(plans, g):
+    for g in range(len(plans.devices)):
+        slow = plans.devices[g].idle_step_s <= SLOW * plans.devices[g].step_s
+        if not (utilisation(plans, g) >= guard or slow) and has_room(plans, g):
             return False
     return True
 
 
 @kernel
 def refuse(
-    limits: Limits,
-    weights: Weights,
-    fleet: Fleet,
-    plans: Plans,
-    columns: np.ndarray,
-    count: int,
-    known: Ratios,
-    now_s: float,
+    limits: Limits, weights: Weights, plans: Plans, columns: np.ndarray, count: int, known: Ratios
 ) -> tuple[np.ndarray, float]:
     """KEPT, HOPELESS or OVERDUE for each request, int64 (J,), and when the next may be turned away.
 
@@ -97,41 +83,50 @@ def refuse(
     refused, next_s = np.full(count, KEPT), math.inf
     if limits.rejects == NEVER:
         return refused, next_s
-    arrival_s = columns[ARRIVAL_S, :count]
-    overdue = passed(arrival_s, limits.overdue_s, now_s)
-    refused[:overdue] = OVERDUE
+    overdue = passed(columns, count, limits.overdue_s, plans.now_s)
+    for j in range(overdue):
+        refused[j] = OVERDUE
     if overdue < count:
-        next_s = arrival_s[overdue] + limits.overdue_s
+        next_s = columns[ARRIVAL_S, overdue] + limits.overdue_s
     if limits.rejects != AT_DEADLINE:
         return refused, next_s
-    by_ttft_s, by_e2e_s = last_starts(limits, weights, fleet.step_s, columns, count, known)
+    fastest_s = fastest_step_s(plans)
     look_at_load, busy = True, False
     for j in range(count):
-        last_s = last_start(weights, by_ttft_s[j], by_e2e_s[j])
-        if last_s > now_s:
+        by_ttft_s, by_e2e_s = last_starts(limits, weights, fastest_s, columns, j, known)
+        last_s = last_start(weights, by_ttft_s, by_e2e_s)
+        if last_s > plans.now_s:
             next_s = min(next_s, last_s)
             continue
-        if by_ttft_s[j] > now_s:
+        if by_ttft_s > plans.now_s:
             if look_at_load:
-                look_at_load, busy = False, is_busy(fleet, plans, limits.guard)
+                look_at_load, busy = False, is_busy(plans, limits.guard)
             if not busy:
-                next_s = min(next_s, by_ttft_s[j])
+                next_s = min(next_s, by_ttft_s)
                 continue
         refused[j] = HOPELESS
     return refused, next_s
 
 
 @kernel
+def fastest_step_s(plans: Plans) -> float:
+    """The shortest step time; 0 without devices."""
+    found = math.inf if len(plans.devices) else 0.0
+    for g in range(len(plans.devices)):
+        found = min(found, plans.devices[g].step_s)
+    return found
+
+
+@kernel
 def last_starts(
-    limits: Limits, weights: Weights, step_s: np.ndarray, columns: np.ndarray, count: int, known: Ratios
-) -> tuple[np.ndarray, np.ndarray]:
-    """Until when each request can meet its TTFT and its E2E threshold, (J,) each; inf: unweighted."""
-    by_ttft_s, by_e2e_s = np.full(count, math.inf), np.full(count, math.inf)
-    arrival_s = columns[ARRIVAL_S, :count]
+    limits: Limits, weights: Weights, fastest_s: float, columns: np.ndarray, j: int, known: Ratios
+) -> tuple[float, float]:
+    """Until when request j can meet its TTFT and its E2E threshold; inf: unweighted."""
+    by_ttft_s, by_e2e_s = math.inf, math.inf
+    arrival_s = columns[ARRIVAL_S, j]
     if weights.tail_ttft > 0:
-        by_ttft_s = arrival_s + own_or(limits.ttft_threshold_s, columns[SLO_TTFT_S, :count])
+        by_ttft_s = arrival_s + own_or(limits.ttft_threshold_s, columns[SLO_TTFT_S, j])
     if weights.tail_e2e > 0:
-        length = mean_lengths(columns[PREDICTED, :count], columns[PROMPT, :count], known)
-        fastest_s = step_s.min() if len(step_s) else 0.0
-        by_e2e_s = arrival_s + own_or(limits.e2e_threshold_s, columns[SLO_E2E_S, :count]) - length * fastest_s
+        length = mean_length(columns[PREDICTED, j], columns[PROMPT, j], known)
+        by_e2e_s = arrival_s + own_or(limits.e2e_threshold_s, columns[SLO_E2E_S, j]) - length * fastest_s
     return by_ttft_s, by_e2e_s

@@ -12,7 +12,8 @@ import math
 import numpy as np
 
 from olp_ray.core.kernels.compiler import kernel
-from olp_ray.core.kernels.records import Speeds, Starts, Weights
+from olp_ray.core.kernels.holding import mean
+from olp_ray.core.kernels.records import Weights
 
 
 @kernel
@@ -88,42 +89,20 @@ def urgency(
 
 
 @kernel
-def time_to_first_token(speeds: Speeds, g: int, uncached_tokens: float) -> float:
-    """F on device g; 0 where prefill takes no time (the paper's decode-only model)."""
-    rate = speeds.prefill_tokens_per_s[g]
-    if rate == math.inf:
-        return 0.0
-    return (speeds.backlog[g] + uncached_tokens) / rate + speeds.step_s[g]
-
-
-@kernel
-def starts(
-    weights: Weights,
-    window_s: np.ndarray,
-    urgency_s: float,
-    tick_s: float,
-    waited_s: np.ndarray,
-    output_tokens: np.ndarray,
-    weight: np.ndarray,
-    e2e_threshold_s: np.ndarray,
-    ttft_threshold_s: np.ndarray,
-    uncached_tokens: np.ndarray,
-    speeds: Speeds,
-) -> Starts:
-    """V, F and L of each request on each device, and A where it is largest; uncached_tokens is (1 or G, J)."""
-    devices, count = len(speeds.step_s), len(waited_s)
-    value, first_s, life_s = np.empty((devices, count)), np.empty((devices, count)), np.empty((devices, count))
-    lost, all_lives_s = np.full(count, -math.inf), np.zeros(count)
-    for g in range(devices):
-        uncached = uncached_tokens[g if len(uncached_tokens) > 1 else 0]
-        for j in range(count):
-            first = time_to_first_token(speeds, g, uncached[j])
-            life = first + output_tokens[j] * speeds.step_s[g]
-            about = (waited_s[j], output_tokens[j], weight[j], e2e_threshold_s[j], ttft_threshold_s[j], first, life)
-            value[g, j], first_s[g, j], life_s[g, j] = start_value(weights, window_s[j], *about), first, life
-            lost[j] = max(lost[j], urgency(weights, window_s[j], urgency_s, tick_s, *about))
-            all_lives_s[j] += life
-    return Starts(value, first_s, life_s, lost, all_lives_s / devices)
+def resource_shares_of(
+    mean_slots: float,
+    mean_kv_tokens: float,
+    mean_added_s: np.ndarray,
+    prompt_tokens: float,
+    output_tokens: float,
+    life_s: float,
+) -> tuple[float, float, float]:
+    """What a life takes of a mean device: slot seconds per slot, KV-token seconds per KV token, and seconds of
+    iteration time added, as `Plans.mean_added_s` says."""
+    per_sequence_s, per_kv_token_s, per_prompt_token_s = mean_added_s[0], mean_added_s[1], mean_added_s[2]
+    held = prompt_tokens + output_tokens / 2
+    added_s = per_prompt_token_s * prompt_tokens + output_tokens * (per_sequence_s + per_kv_token_s * held)
+    return life_s / max(mean_slots, 1.0), held * life_s / max(mean_kv_tokens, 1.0), added_s
 
 
 @kernel
@@ -135,17 +114,12 @@ def resource_shares(
     output_tokens: np.ndarray,
     life_s: np.ndarray,
 ) -> np.ndarray:
-    """What lives take of a mean device, (3, n): slot seconds per slot, KV-token seconds per KV token, and seconds of
-    iteration time added, as `Fleet.mean_added_s` says."""
-    per_sequence_s, per_kv_token_s, per_prompt_token_s = mean_added_s[0], mean_added_s[1], mean_added_s[2]
-    mean_slots, mean_kv_tokens = max(slots.mean(), 1.0), max(kv_tokens.mean(), 1.0)
+    """`resource_shares_of` each life, (3, n)."""
+    mean_slots, mean_kv_tokens = mean(slots), mean(kv_tokens)
     found = np.empty((3, len(life_s)))
     for i in range(len(life_s)):
-        held = prompt_tokens[i] + output_tokens[i] / 2
-        found[0, i] = life_s[i] / mean_slots
-        found[1, i] = held * life_s[i] / mean_kv_tokens
-        found[2, i] = per_prompt_token_s * prompt_tokens[i] + output_tokens[i] * (
-            per_sequence_s + per_kv_token_s * held
+        found[0, i], found[1, i], found[2, i] = resource_shares_of(
+            mean_slots, mean_kv_tokens, mean_added_s, prompt_tokens[i], output_tokens[i], life_s[i]
         )
     return found
 
@@ -162,19 +136,20 @@ def deadline_share(weights: Weights, window_s: float, horizon_s: float, mean_tok
 
 @kernel
 def gate(
-    value: np.ndarray, cost: np.ndarray, factor: float, allowed: np.ndarray, first: np.ndarray, any_idle: bool
+    starts: np.ndarray, factor: float, allowed: np.ndarray, first: np.ndarray, any_idle: bool
 ) -> tuple[np.ndarray, np.ndarray]:
     """Who qualifies, (J,): worth more than that share of its price somewhere, or first; and where it may go, (G, J).
 
-    With a factor of 0 there is no gate, also for what is so late that a start earns nothing any more.
-    With any device idle those that qualify may go wherever they are allowed, otherwise only where they are worth it.
+    starts are START (G, J). With a factor of 0 there is no gate, also for what is so late that a start earns nothing
+    any more. With any device idle those that qualify may go wherever they are allowed, otherwise only where they are
+    worth it.
     """
-    qualified, open_to = first.copy(), np.zeros(value.shape, dtype=np.bool_)
-    for g in range(len(value)):
+    qualified, open_to = first.copy(), np.zeros(starts.shape, dtype=np.bool_)
+    for g in range(len(starts)):
         for j in range(len(first)):
-            open_to[g, j] = factor == 0 or value[g, j] - factor * cost[g, j] > 0
+            open_to[g, j] = factor == 0 or starts[g, j].value - factor * starts[g, j].cost > 0
             qualified[j] |= open_to[g, j]
-    for g in range(len(value)):
+    for g in range(len(starts)):
         for j in range(len(first)):
             open_to[g, j] = allowed[g, j] and (qualified[j] if any_idle else open_to[g, j] or first[j])
     return qualified, open_to

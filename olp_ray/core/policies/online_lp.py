@@ -17,7 +17,7 @@ import numpy as np
 from olp_ray.core import kernels
 from olp_ray.core.fairness import TenantShares
 from olp_ray.core.history import ArrivalHistory
-from olp_ray.core.kernels.records import KV_INTEGRAL, KV_PRICE, TIMED_KV_INTEGRAL, Appraised, Market
+from olp_ray.core.kernels.records import KV_INTEGRAL, KV_PRICE, TIMED_KV_INTEGRAL, Candidates, Market
 from olp_ray.core.policies.appraisal import rules_of, uncached_tokens
 from olp_ray.core.policies.base import PolicyStep, View
 from olp_ray.core.policies.central import check_version
@@ -99,34 +99,31 @@ class OnlineLP:
         self._shares.restore(state["shares"])
         self._rotation = int(state["rotation"])
 
-    def appraise(self, view: View, now_s: float) -> Appraised:
+    def appraise(self, view: View, now_s: float) -> Candidates:
         """Worth and price of every waiting request on every device."""
-        fleet = view.ledger.fleet
         return kernels.appraisal.appraise(
             self._rules,
             self._market,
-            fleet,
-            view.ledger.prefill.backlog(now_s),
+            kernels.planning.begin(view.ledger.fleet, float(now_s), self._rules.prefill_ahead_s, 0),
             view.waiting.columns,
             self._queue_weights(view, now_s),
             uncached_tokens(view),
             view.calibration.ratios,
-            float(now_s),
         )
 
     def worth(self, view: View, now_s: float) -> Worth:
         """What the next decision would weigh; the price of a life is split by pricing it with a resource free."""
-        found = self.appraise(view, now_s)
+        requests, starts = self.appraise(view, now_s)
+        key, uncached = requests["key"].copy(), uncached_tokens(view)
         kv_free = self._prices.tables.copy()
         kv_free[:, [KV_PRICE, KV_INTEGRAL, TIMED_KV_INTEGRAL]] = 0.0
-        slot_price = kernels.pricing.costs_from_now(
-            kv_free, self._settings.bucket_s, uncached_tokens(view), found.life_s, found.output_tokens, 0.0
-        )
-        prefill_price = np.broadcast_to(self._prices.prefill_price * uncached_tokens(view), slot_price.shape)
-        kv_price = found.cost - slot_price - prefill_price
-        known = kernels.decision.levels(found.key, self._settings.level_ratio, view.calibration.log_error)
-        level = np.where(np.isnan(found.key), np.nan, known)
-        return Worth(found.value.T, slot_price, kv_price, prefill_price, found.lost, found.key, level)
+        lives = starts["life_s"].copy(), requests["output_tokens"].copy()
+        slot_price = kernels.pricing.costs_from_now(kv_free, self._settings.bucket_s, uncached, *lives, 0.0)
+        prefill_price = np.broadcast_to(self._prices.prefill_price * uncached, slot_price.shape)
+        kv_price = starts["cost"] - slot_price - prefill_price
+        known = kernels.decision.levels(key, self._settings.level_ratio, view.calibration.log_error)
+        level = np.where(np.isnan(key), np.nan, known)
+        return Worth(starts["value"].T, slot_price, kv_price, prefill_price, requests["lost"], key, level)
 
     def outlook(self, view: View, now_s: float) -> Outlook:
         """The decision of `step` at the prices in force."""

@@ -86,9 +86,8 @@ class RejectionRule:
             *kernels.rejection.refuse(
                 self.limits(objective),
                 weights_of(objective),
-                view.ledger.fleet,
                 forecast.begun,
-                *(queue.columns, len(queue), view.calibration.ratios, float(now_s)),
+                *(queue.columns, len(queue), view.calibration.ratios),
             )
         )
 

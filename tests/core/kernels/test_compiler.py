@@ -36,7 +36,7 @@ compiled_only = pytest.mark.skipif(numba.config.DISABLE_JIT, reason="kernels run
 def test_each_kernel_has_one_type_per_argument():
     done = subprocess.run([sys.executable, "-c", RUN], capture_output=True, text=True, check=True)
     counts = dict(line.split() for line in done.stdout.splitlines())
-    assert {"decide", "fill", "costs_from_now", "best_bids", "starts"} <= set(counts)
+    assert {"decide", "fill", "cost_from_now", "best_bids", "weigh"} <= set(counts)
     assert {name: int(count) for name, count in counts.items() if int(count) > 1} == {}
 
 
