@@ -9,6 +9,9 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from olp_ray.core import kernels
+from olp_ray.sources import kernels_digest
+
 if TYPE_CHECKING:
     from olp_ray.config import FleetConfig, RouterConfig, ServeConfig
     from olp_ray.config.build import build_priced_router
@@ -24,6 +27,8 @@ if TYPE_CHECKING:
     from olp_ray.sweep.compare import compare
     from olp_ray.sweep.trial import run_seed
     from olp_ray.workload.traces import read_trace
+
+kernels.text_digest = kernels_digest
 
 _HOME = {
     "METRICS": "olp_ray.report.metrics",

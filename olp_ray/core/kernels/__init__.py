@@ -11,6 +11,7 @@ A submodule, and numba with it, is imported when first used: `kernels.planning.f
 from __future__ import annotations
 
 import importlib
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -39,6 +40,8 @@ __all__ = [
     "rejection",
     "worth",
 ]
+
+text_digest: Callable[[], str]  # of the sources of all kernels: set by whoever may read files, before one is used
 
 
 def __getattr__(name: str) -> Any:

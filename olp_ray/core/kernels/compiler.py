@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import functools
-import hashlib
 import warnings
 from collections.abc import Callable
-from pathlib import Path
 from typing import TypeVar, cast
 
 import numba
+
+from olp_ray.core import kernels
 
 Function = TypeVar("Function", bound=Callable[..., object])
 
@@ -31,7 +30,7 @@ def kernel(function: Function) -> Function:
         )
         compiled = numba.njit(error_model="numpy")(function)
     else:
-        _renew_with_neighbours(compiled)
+        _renew_with_all(compiled)
     return cast(Function, compiled)
 
 
@@ -43,19 +42,10 @@ def will_be_compiled(function: Callable[..., object]) -> bool:
     return kept is not None and not kept._load_index()
 
 
-def _renew_with_neighbours(compiled: object) -> None:
-    """Let any change in the directory renew the code on disk: it holds that of the kernels that this one calls, and
-    numba by itself looks at the kernel's own file only."""
+def _renew_with_all(compiled: object) -> None:
+    """Let a change of any kernel renew the code on disk: it holds that of the kernels that this one calls, and numba by
+    itself looks at the kernel's own file only."""
     if numba.config.DISABLE_JIT:
         return
-    directory = Path(compiled.py_func.__code__.co_filename).parent  # type: ignore[attr-defined]
-    compiled._cache._cache_file._source_stamp = _digest(directory)  # type: ignore[attr-defined]
-
-
-@functools.cache
-def _digest(directory: Path) -> str:
-    """Of every source file there."""
-    found = hashlib.sha256()
-    for path in sorted(directory.glob("*.py")):
-        found.update(path.name.encode() + path.read_bytes())
-    return found.hexdigest()
+    kept = compiled._cache._cache_file  # type: ignore[attr-defined]
+    kept._source_stamp = (kept._source_stamp, kernels.text_digest())

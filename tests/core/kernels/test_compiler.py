@@ -1,13 +1,16 @@
 """Kernels are compiled once per machine, and work where nothing can be kept on disk."""
 
 import os
+import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import numba
 import pytest
 from numba.core import caching
 
+import olp_ray
 from olp_ray.core.kernels.compiler import kernel
 
 RUN = """
@@ -27,6 +30,15 @@ for fleet, mode in (("2xB24M40000", "period"), ("2xa100-7b", "timed")):
 for module in kernels.__all__:
     for name, found in vars(getattr(kernels, module)).items():
         print(name, len(found.signatures)) if hasattr(found, "signatures") else None
+"""
+
+CALL = """
+import numpy as np
+from olp_ray.core.kernels import worth
+
+four, added_s = np.full(4, 4.0), np.zeros(3)
+shares = worth.resource_shares(four, four, added_s, *np.ones((3, 1)))
+print(worth.__file__, shares[0, 0], sum(worth.resource_shares.stats.cache_misses.values()) == 1)
 """
 
 compiled_only = pytest.mark.skipif(numba.config.DISABLE_JIT, reason="kernels run as plain Python")
@@ -61,31 +73,20 @@ def test_division_by_zero_is_as_on_arrays():
     assert share(1.0, 0.0) == float("inf")
 
 
-CALLER = """
-from olp_ray.core.kernels.compiler import kernel
-from {name}_callee import part
-
-@kernel
-def whole(x):
-    return part(x) + 1.0
-"""
-CALLEE = """
-from olp_ray.core.kernels.compiler import kernel
-
-@kernel
-def part(x):
-    return {factor} * x
-"""
-
-
 @compiled_only
 def test_code_on_disk_is_renewed_when_a_kernel_of_another_file_changes(tmp_path):
-    (tmp_path / "a.py").write_text(CALLER.format(name="a"))
+    """A kernel of `worth` holds the code of one of `holding`."""
+    shutil.copytree(Path(olp_ray.__file__).parent, tmp_path / "olp_ray", ignore=shutil.ignore_patterns("__pycache__"))
+    callee = tmp_path / "olp_ray" / "core" / "kernels" / "holding.py"
     found = []
-    for factor in (2.0, 3.0):
-        (tmp_path / "a_callee.py").write_text(CALLEE.format(factor=factor))
-        run = "import a; print(a.whole(5.0))"
-        path = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
-        done = subprocess.run([sys.executable, "-c", run], capture_output=True, text=True, check=True, env=path)
-        found.append(float(done.stdout))
-    assert found == [11.0, 16.0]
+    for total in ("total = 0.0", "total = 12.0"):
+        assert callee.read_text().count("total = ") == 1
+        callee.write_text(callee.read_text().replace("total = 0.0", total))
+        path = {**os.environ, "PYTHONPATH": str(tmp_path)}
+        run = [sys.executable, "-c", CALL]
+        done = subprocess.run(run, capture_output=True, text=True, check=True, env=path, cwd=tmp_path)
+        found.append(done.stdout.split())
+    (home, *_), (again, *_) = found
+    assert Path(home).is_relative_to(tmp_path)
+    assert home == again
+    assert [shares for _, *shares in found] == [["0.25", "True"], ["0.14285714285714285", "True"]]
