@@ -12,7 +12,7 @@ import math
 
 import numpy as np
 
-from olp_ray.core.kernels.compiler import kernel
+from olp_ray.core.kernels.compiler import kernel, part
 from olp_ray.core.kernels.planning import admit, earliest_fit, fits, has_room, plan, utilisation
 from olp_ray.core.kernels.records import Candidates, Plans, Ratios
 
@@ -67,7 +67,7 @@ def fill(
     return placed[:count]
 
 
-@kernel
+@part
 def _best_device(
     plans: Plans,
     wanted: Candidates,
@@ -98,7 +98,7 @@ def _best_device(
     return best
 
 
-@kernel
+@part
 def _reserve(
     plans: Plans,
     level: float,

@@ -12,7 +12,7 @@ import math
 
 import numpy as np
 
-from olp_ray.core.kernels.compiler import kernel
+from olp_ray.core.kernels.compiler import kernel, part
 from olp_ray.core.kernels.lengths import mean_length, median_length
 from olp_ray.core.kernels.pricing import cost_from_now
 from olp_ray.core.kernels.records import (
@@ -68,7 +68,7 @@ def appraise(
     return found
 
 
-@kernel
+@part
 def describe(rules: Rules, columns: np.ndarray, weights: np.ndarray, known: Ratios, now_s: float) -> np.ndarray:
     """What does not depend on devices, REQUEST (J,)."""
     found = np.zeros(len(weights), dtype=REQUEST)
@@ -90,7 +90,7 @@ def describe(rules: Rules, columns: np.ndarray, weights: np.ndarray, known: Rati
     return found
 
 
-@kernel
+@part
 def weigh(rules: Rules, plans: Plans, arrival_s: np.ndarray, uncached: np.ndarray, found: Candidates) -> None:
     """Fill in V, F and L of each request on each device, the mean of L, and A where it is largest."""
     devices, count = found.starts.shape
@@ -119,7 +119,7 @@ def weigh(rules: Rules, plans: Plans, arrival_s: np.ndarray, uncached: np.ndarra
             found.starts[g, j] = found.starts[0, j]
 
 
-@kernel
+@part
 def time_to_first_token(plans: Plans, g: int, uncached_tokens: float) -> float:
     """F on device g; 0 where prefill takes no time (the paper's decode-only model)."""
     device = plans.devices[g]
@@ -128,7 +128,7 @@ def time_to_first_token(plans: Plans, g: int, uncached_tokens: float) -> float:
     return (device.backlog + uncached_tokens) / device.prefill_tokens_per_s + device.step_s
 
 
-@kernel
+@part
 def are_alike(plans: Plans) -> bool:
     """Whether there are devices, and a life takes as long on all, so that worth has to be found for one only."""
     for g in range(len(plans.devices)):
@@ -138,7 +138,7 @@ def are_alike(plans: Plans) -> bool:
     return len(plans.devices) > 0
 
 
-@kernel
+@part
 def volume(scarcity: np.ndarray, plans: Plans, prompt_tokens: float, output_tokens: float, life_s: float) -> float:
     """What a life takes of a mean device, as one number."""
     slots, kv_tokens, added_s = resource_shares_of(
@@ -147,7 +147,7 @@ def volume(scarcity: np.ndarray, plans: Plans, prompt_tokens: float, output_toke
     return scarcity[0] * slots + scarcity[1] * kv_tokens + scarcity[2] * added_s
 
 
-@kernel
+@part
 def least_cost(starts: np.ndarray, j: int) -> float:
     """min c of request j over devices."""
     found = math.inf
@@ -156,7 +156,7 @@ def least_cost(starts: np.ndarray, j: int) -> float:
     return found
 
 
-@kernel
+@part
 def key(found: Candidates, j: int, regular_price: float, base_price: float) -> float:
     """A / (min c + eps0 e) of request j; nan while there are no prices."""
     if not base_price > 0:
@@ -165,7 +165,7 @@ def key(found: Candidates, j: int, regular_price: float, base_price: float) -> f
     return request.lost / (least_cost(found.starts, j) + regular_price * base_price * request.volume)
 
 
-@kernel
+@part
 def price_out(rules: Rules, found: Candidates, at_bound: int, refused: np.ndarray) -> None:
     """Mark, of the first requests that are at the starvation bound, those whose price exceeds everywhere what a fresh
     request like them is worth.

@@ -20,15 +20,26 @@ def kernel(function: Function) -> Function:
     every process compiles anew, and a warning says so. Sums keep their order (no fastmath, no threads), so results do
     not depend on how a fleet is cut; division by zero gives inf or nan, as on arrays.
     """
+    return _compiled(function)
+
+
+def part(function: Function) -> Function:
+    """As `kernel`, but written into each kernel that calls it: to pass all that a decision knows to one more function
+    costs more to compile than its few lines, so this is for what is called in few places."""
+    return _compiled(function, inline="always")
+
+
+def _compiled(function: Function, **options: str) -> Function:
+    options_of_all = {"error_model": "numpy", "no_cfunc_wrapper": True, **options}
     try:
-        compiled = numba.njit(cache=True, error_model="numpy")(function)
+        compiled = numba.njit(cache=True, **options_of_all)(function)
     except RuntimeError as error:
         warnings.warn(
             f"{error}; it is compiled in every process anew. Set NUMBA_CACHE_DIR to a writable directory.",
             RuntimeWarning,
-            stacklevel=2,
+            stacklevel=3,
         )
-        compiled = numba.njit(error_model="numpy")(function)
+        compiled = numba.njit(**options_of_all)(function)
     else:
         _renew_with_all(compiled)
     return cast(Function, compiled)

@@ -15,7 +15,7 @@ import numpy as np
 
 from olp_ray.core.kernels.admission import fill
 from olp_ray.core.kernels.appraisal import appraise, least_cost, price_out, volume
-from olp_ray.core.kernels.compiler import kernel
+from olp_ray.core.kernels.compiler import kernel, part
 from olp_ray.core.kernels.lengths import mean_length
 from olp_ray.core.kernels.ordering import chosen, quantile, stable_order
 from olp_ray.core.kernels.planning import any_room, begin, count_kv, empty_kv_tokens, may_hold, room_s, utilisation
@@ -43,7 +43,7 @@ TINY = np.finfo(np.float64).tiny
 PASS_OVER, NOTHING_KEPT = cast(bool, np.bool_(False)), cast(int, np.int64(0))
 
 
-@kernel
+@part
 def rules_of(numbers: np.ndarray) -> Rules:
     """`Rules` from all of its numbers, in order."""
     at = numbers
@@ -113,7 +113,7 @@ def decide(
     return placed, refused, turned_away, wake_s, order, open_to, output, length, reserved_by, reserved_steps
 
 
-@kernel
+@part
 def count_of(values: np.ndarray, value: int) -> int:
     """How often a value is there."""
     found = 0
@@ -122,7 +122,7 @@ def count_of(values: np.ndarray, value: int) -> int:
     return found
 
 
-@kernel
+@part
 def lengths_of(requests: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Prompt tokens, calibrated mean and calibrated median of each request, (J,) each."""
     prompt, output, length = np.empty(len(requests)), np.empty(len(requests)), np.empty(len(requests))
@@ -135,7 +135,7 @@ def lengths_of(requests: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray
 # -- who goes first -------------------------------------------------------------------------------------------------
 
 
-@kernel
+@part
 def goes_first(
     rules: Rules,
     market: Market,
@@ -159,7 +159,7 @@ def goes_first(
     return late
 
 
-@kernel
+@part
 def large_volume(rules: Rules, market: Market, plans: Plans, past: np.ndarray, known: Ratios) -> float:
     """Volume that only the exempt share of past arrivals exceeds."""
     volumes = np.empty(len(past))
@@ -170,7 +170,7 @@ def large_volume(rules: Rules, market: Market, plans: Plans, past: np.ndarray, k
     return quantile(volumes, 1.0 - rules.max_wait_exempt_share)
 
 
-@kernel
+@part
 def levels(key: np.ndarray, level_ratio: float, log_error: float) -> np.ndarray:
     """Requests whose keys are within the level ratio are equal, (J,); all of them while there are no prices."""
     found = np.zeros(len(key))
@@ -182,7 +182,7 @@ def levels(key: np.ndarray, level_ratio: float, log_error: float) -> np.ndarray:
     return found
 
 
-@kernel
+@part
 def ranked(rules: Rules, requests: np.ndarray, first: np.ndarray, known: Ratios) -> np.ndarray:
     """Queue indices: starvation bound first (longest wait first), then levels of the key, then arrival."""
     key, wait = np.empty(len(requests)), np.empty(len(requests))
@@ -244,7 +244,7 @@ def admit_all(
     return np.concatenate((placed, more)), np.concatenate((fits, rest)), open_to
 
 
-@kernel
+@part
 def permit(found: Candidates, allowed: np.ndarray) -> None:
     """Note where each request may go, (G, J)."""
     for g in range(len(allowed)):
@@ -252,14 +252,14 @@ def permit(found: Candidates, allowed: np.ndarray) -> None:
             found.starts[g, j].allowed = allowed[g, j]
 
 
-@kernel
+@part
 def set_load_prices(rules: Rules, market: Market, plans: Plans) -> None:
     for g in range(len(plans.devices)):
         device = plans.devices[g]
         device.load_price = rules.load_weight * market.base_price / max(device.batch_slots, 1.0)
 
 
-@kernel
+@part
 def below_guard(plans: Plans, guard: float) -> np.ndarray:
     """Devices that the gate does not protect, (G,) bool."""
     found = np.empty(len(plans.devices), dtype=np.bool_)
@@ -268,7 +268,7 @@ def below_guard(plans: Plans, guard: float) -> np.ndarray:
     return found
 
 
-@kernel
+@part
 def mean_output(requests: np.ndarray) -> float:
     """Calibrated mean output tokens of a waiting request."""
     total = 0.0
@@ -277,7 +277,7 @@ def mean_output(requests: np.ndarray) -> float:
     return total / len(requests)
 
 
-@kernel
+@part
 def gate_factor(rules: Rules, found: Candidates) -> float:
     """f, 0 where there is no gate."""
     mean_tokens = mean_output(found.requests)
@@ -286,7 +286,7 @@ def gate_factor(rules: Rules, found: Candidates) -> float:
     return factor if factor > rules.gate_off else 0.0
 
 
-@kernel
+@part
 def reservations(rules: Rules, found: Candidates) -> int:
     """How many devices may be kept free; none where tokens make most of the reward, since waiting wastes them."""
     if not rules.reservation:
@@ -301,7 +301,7 @@ def reservations(rules: Rules, found: Candidates) -> int:
     return max(1, int(np.rint(devices / 2)))
 
 
-@kernel
+@part
 def by_margin_per_price(starts: np.ndarray, rest: np.ndarray) -> np.ndarray:
     """These requests, given in order of arrival: the most margin per price first."""
     ratio = np.empty(len(rest))

@@ -12,7 +12,7 @@ import math
 
 import numpy as np
 
-from olp_ray.core.kernels.compiler import kernel
+from olp_ray.core.kernels.compiler import kernel, part
 from olp_ray.core.kernels.lengths import remaining
 from olp_ray.core.kernels.records import DECODED, KNOWN_S, PREDICTED, PROMPT, STARTED, Fleet, Ratios
 
@@ -33,7 +33,7 @@ def decoded_on(held_by: np.ndarray, g: int, residents: int, now_s: float, step_s
     return found
 
 
-@kernel
+@part
 def kv_on(held_by: np.ndarray, g: int, residents: int, now_s: float, step_s: float) -> float:
     """KV tokens of the residents of device g."""
     found = 0.0
@@ -53,7 +53,7 @@ def kv_held(
     return found
 
 
-@kernel
+@part
 def backlog(tokens: float, at_s: float, rate: float, now_s: float) -> float:
     """Prompt tokens that are left of those of at_s, worked off at a rate per second; inf: at once."""
     return max(tokens - rate * max(now_s - at_s, 0.0), 0.0) if rate < math.inf else 0.0

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from olp_ray.core.kernels.compiler import kernel
+from olp_ray.core.kernels.compiler import kernel, part
 
 
 @kernel
@@ -42,7 +42,7 @@ def chosen(indices: np.ndarray, where: np.ndarray) -> np.ndarray:
     return found[:count]
 
 
-@kernel
+@part
 def quantile(values: np.ndarray, level: float) -> float:
     """As numpy's, linear between neighbours; for levels near 1, since it sorts what is above."""
     at = (len(values) - 1) * level

@@ -15,7 +15,7 @@ import math
 
 import numpy as np
 
-from olp_ray.core.kernels.compiler import kernel
+from olp_ray.core.kernels.compiler import kernel, part
 from olp_ray.core.kernels.holding import backlog, decoded, kv_on, mean
 from olp_ray.core.kernels.lengths import remaining
 from olp_ray.core.kernels.records import DEVICE, ENDS, HELD, LEFT, PEAK, PREDICTED, PROMPT, Fleet, Plans, Ratios
@@ -64,7 +64,7 @@ def begin(fleet: Fleet, now_s: float, prefill_ahead_s: float, admissions: int) -
     )
 
 
-@kernel
+@part
 def has_room(plans: Plans, g: int) -> bool:
     """A slot is free, and the prompts sent already keep prefill busy no longer than it looks ahead."""
     device = plans.devices[g]
@@ -80,7 +80,7 @@ def room(plans: Plans) -> np.ndarray:
     return found
 
 
-@kernel
+@part
 def any_room(plans: Plans) -> bool:
     """Whether any device takes more now."""
     found = False
@@ -89,7 +89,7 @@ def any_room(plans: Plans) -> bool:
     return found
 
 
-@kernel
+@part
 def room_s(plans: Plans, now_s: float) -> float:
     """When the first device with a free slot has worked off enough prompts to take more; inf if none waits so."""
     wait_s = math.inf
@@ -100,7 +100,7 @@ def room_s(plans: Plans, now_s: float) -> float:
     return now_s + wait_s + PREFILL_MARGIN_S
 
 
-@kernel
+@part
 def count_kv(plans: Plans) -> None:
     """Fill in what each device holds now, before anything is admitted."""
     for g in range(len(plans.devices)):
@@ -109,7 +109,7 @@ def count_kv(plans: Plans) -> None:
         device.kv_now = held + device.external_kv_tokens
 
 
-@kernel
+@part
 def utilisation(plans: Plans, g: int) -> float:
     """The fuller of the two resources of a device, as a share; 1 without capacity."""
     device = plans.devices[g]
@@ -127,7 +127,7 @@ def utilisation_of_all(plans: Plans) -> np.ndarray:
     return found
 
 
-@kernel
+@part
 def empty_kv_tokens(plans: Plans) -> np.ndarray:
     """KV tokens of each device while it holds nothing, less what block rounding may add to a request, (G,)."""
     found = np.empty(len(plans.devices))

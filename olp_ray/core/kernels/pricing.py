@@ -17,7 +17,7 @@ import math
 
 import numpy as np
 
-from olp_ray.core.kernels.compiler import kernel
+from olp_ray.core.kernels.compiler import kernel, part
 from olp_ray.core.kernels.records import (
     DELAY_BUCKETS,
     KV_INTEGRAL,
@@ -71,7 +71,7 @@ def life_cost(
     return (slot_1 - slot_0) + prompt_tokens * kv + growth
 
 
-@kernel
+@part
 def cost_from_now(
     table: np.ndarray,
     bucket_s: float,

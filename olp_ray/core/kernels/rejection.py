@@ -11,7 +11,7 @@ import math
 
 import numpy as np
 
-from olp_ray.core.kernels.compiler import kernel
+from olp_ray.core.kernels.compiler import kernel, part
 from olp_ray.core.kernels.lengths import mean_length
 from olp_ray.core.kernels.planning import count_kv, has_room, utilisation
 from olp_ray.core.kernels.records import (
@@ -34,7 +34,7 @@ from olp_ray.core.kernels.records import (
 SLOW = 0.5  # a device that iterates at less than this share of its idle speed is busy
 
 
-@kernel
+@part
 def passed(columns: np.ndarray, count: int, wait_s: float, now_s: float) -> int:
     """How many of the requests, in order of arrival, have waited this long; columns as in `refuse`."""
     found = 0
@@ -43,13 +43,13 @@ def passed(columns: np.ndarray, count: int, wait_s: float, now_s: float) -> int:
     return found
 
 
-@kernel
+@part
 def own_or(threshold_s: float, own_s: float) -> float:
     """The threshold of a request: its own, or where it has none (nan) the objective's."""
     return threshold_s if math.isnan(own_s) else own_s
 
 
-@kernel
+@part
 def last_start(weights: Weights, by_ttft_s: float, by_e2e_s: float) -> float:
     """Until when a start can earn something by deadline: both must be met, or one of those that count will do."""
     if weights.joint_deadlines:
@@ -59,7 +59,7 @@ def last_start(weights: Weights, by_ttft_s: float, by_e2e_s: float) -> float:
     return max(by_ttft_s, by_e2e_s)
 
 
-@kernel
+@part
 def is_busy(plans: Plans, guard: float) -> bool:
     """Whether every device takes no more now, or is at the guard: by what it holds, or by how much slower than when
     idle it iterates. Nothing has been admitted yet."""
@@ -108,7 +108,7 @@ def refuse(
     return refused, next_s
 
 
-@kernel
+@part
 def fastest_step_s(plans: Plans) -> float:
     """The shortest step time; 0 without devices."""
     found = math.inf if len(plans.devices) else 0.0
@@ -117,7 +117,7 @@ def fastest_step_s(plans: Plans) -> float:
     return found
 
 
-@kernel
+@part
 def last_starts(
     limits: Limits, weights: Weights, fastest_s: float, columns: np.ndarray, j: int, known: Ratios
 ) -> tuple[float, float]:

@@ -11,7 +11,7 @@ import math
 
 import numpy as np
 
-from olp_ray.core.kernels.compiler import kernel
+from olp_ray.core.kernels.compiler import kernel, part
 from olp_ray.core.kernels.holding import mean
 from olp_ray.core.kernels.records import Weights
 
@@ -88,7 +88,7 @@ def urgency(
     return weight * (steady + held_back + by_deadline)
 
 
-@kernel
+@part
 def resource_shares_of(
     mean_slots: float,
     mean_kv_tokens: float,
@@ -124,7 +124,7 @@ def resource_shares(
     return found
 
 
-@kernel
+@part
 def deadline_share(weights: Weights, window_s: float, horizon_s: float, mean_tokens: float) -> float:
     """Share of the reward at stake over `horizon_s` that deadlines make, in [0, 1]."""
     tail = weights.tail_e2e + weights.tail_ttft
@@ -134,7 +134,7 @@ def deadline_share(weights: Weights, window_s: float, horizon_s: float, mean_tok
     return tail / (tail + rest)
 
 
-@kernel
+@part
 def gate(
     starts: np.ndarray, factor: float, allowed: np.ndarray, first: np.ndarray, any_idle: bool
 ) -> tuple[np.ndarray, np.ndarray]:
