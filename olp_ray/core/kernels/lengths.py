@@ -13,6 +13,7 @@ import math
 import numpy as np
 
 from olp_ray.core.kernels.compiler import kernel
+from olp_ray.core.kernels.ordering import below, up_to
 from olp_ray.core.kernels.records import Ratios
 
 OVERRUN_SHARE = 0.15  # beyond every ratio seen, the mean of what is left, as a share of what has been decoded
@@ -21,9 +22,9 @@ OVERRUN_SHARE = 0.15  # beyond every ratio seen, the mean of what is left, as a 
 @kernel
 def bin_of(predicted: float, prompt_tokens: float, bin_edges: np.ndarray, prompt_edges: np.ndarray) -> int:
     """Index of the bin whose ratios speak for a prediction; edges as in `Ratios`."""
-    row = np.searchsorted(bin_edges, predicted)
+    row = below(bin_edges, predicted)
     edges = prompt_edges[row]
-    return int(row * (len(edges) + 1) + np.searchsorted(edges, prompt_tokens))
+    return int(row * (len(edges) + 1) + below(edges, prompt_tokens))
 
 
 @kernel
@@ -42,7 +43,7 @@ def mean_length(predicted: float, prompt_tokens: float, known: Ratios) -> float:
     """ell of a new request, unrounded."""
     if not known.known:
         return predicted
-    part = np.searchsorted(known.ratio_edges, prompt_tokens)
+    part = below(known.ratio_edges, prompt_tokens)
     return max(predicted * known.prompt_ratios[part], 1.0)
 
 
@@ -83,8 +84,8 @@ def remaining(decoded: float, predicted: float, prompt_tokens: float, level: flo
     else:
         b = bin_of(predicted, prompt_tokens, known.bin_edges, known.prompt_edges)
         start, stop = known.starts[b], known.starts[b + 1]
-        below = min(decoded / predicted, known.span - 0.5) + known.span * b
-        at = min(max(np.searchsorted(known.lookup, below, side="right"), start), stop)
+        sought = min(decoded / predicted, known.span - 0.5) + known.span * b
+        at = min(max(up_to(known.lookup, sought), start), stop)
         if at < stop:
             at += max(int(np.ceil(level * (stop - at))) - 1, 0)
             return max(np.ceil(predicted * known.ratios[at]) - decoded, 1.0)

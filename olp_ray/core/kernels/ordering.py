@@ -10,6 +10,33 @@ from olp_ray.core.kernels.compiler import kernel, part
 
 
 @kernel
+def below(rising: np.ndarray, value: float) -> int:
+    """How many of the rising numbers are less than this one: by bisection, since `np.searchsorted` compiles ten more
+    functions."""
+    low, high = 0, len(rising)
+    while low < high:
+        middle = (low + high) // 2
+        if rising[middle] < value:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+@kernel
+def up_to(rising: np.ndarray, value: float) -> int:
+    """How many of the rising numbers are at most this one."""
+    low, high = 0, len(rising)
+    while low < high:
+        middle = (low + high) // 2
+        if rising[middle] <= value:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+@kernel
 def stable_order(keys: np.ndarray) -> np.ndarray:
     """Indices by rising key, equal ones as they come, int64 (n,): a merge sort."""
     count = len(keys)

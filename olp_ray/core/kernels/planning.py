@@ -18,6 +18,7 @@ import numpy as np
 from olp_ray.core.kernels.compiler import kernel, part
 from olp_ray.core.kernels.holding import backlog, decoded, kv_on, mean
 from olp_ray.core.kernels.lengths import remaining
+from olp_ray.core.kernels.ordering import below, up_to
 from olp_ray.core.kernels.records import DEVICE, ENDS, HELD, LEFT, PEAK, PREDICTED, PROMPT, Fleet, Plans, Ratios
 
 PREFILL_MARGIN_S = 1e-6  # so that a wake for room in the prefill queue finds it
@@ -182,7 +183,7 @@ def fits(plans: Plans, g: int, prompt_tokens: float, length_tokens: float) -> bo
     count, capacity = device.planned, device.kv_tokens - device.external_kv_tokens
     prompt = prompt_tokens + device.padding
     length = min(length_tokens, max(capacity - prompt, 1.0))
-    before = np.searchsorted(ends[:count], length)
+    before = below(ends[:count], length)
     at_end = left[before] + (count + 1 - before) * length
     return max(peak[before], at_end, left[0] + 1 + count) + prompt <= capacity
 
@@ -230,8 +231,8 @@ def earliest_fit(plans: Plans, g: int, prompt_tokens: float, length_tokens: floa
     must_end = max(int(np.ceil(count + 1 - slots)), 0)
     start = max(ends[must_end - 1], 1.0) if must_end else 1.0
     while True:
-        alive = np.searchsorted(ends, start, side="right")
-        stop = np.searchsorted(ends, start + length)
+        alive = up_to(ends, start)
+        stop = below(ends, start + length)
         most = 0.0
         for i in range(alive, stop):
             most = max(most, left[i] + (count - i) * ends[i] + ends[i])

@@ -24,3 +24,10 @@ def test_quantile_is_that_of_numpy_to_the_bit(values, level):
 def test_chosen_keeps_the_order():
     where = np.array([True, False, True, True])
     assert ordering.chosen(np.array([3, 1, 0]), where).tolist() == [3, 0]
+
+
+@given(st.lists(NUMBERS, max_size=40), NUMBERS)
+def test_places_are_those_of_numpy(values, value):
+    rising = np.sort(np.array(values, dtype=float))
+    assert ordering.below(rising, value) == np.searchsorted(rising, value)
+    assert ordering.up_to(rising, value) == np.searchsorted(rising, value, side="right")
