@@ -49,7 +49,7 @@ class Told:
         self._console.print(line, soft_wrap=True, highlight=False)
 
 
-COMPILING = "Compiling kernels, once after an install or an update: up to a minute of CPU."
+COMPILING = "Compiling kernels, once after an install or an update: up to half a minute of CPU."
 
 
 @contextmanager

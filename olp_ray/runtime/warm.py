@@ -1,4 +1,4 @@
-"""Loading compiled kernels before the first request needs them: from disk .7 s, compiled anew 40 s.
+"""Loading compiled kernels before the first request needs them: from disk .7 s, compiled anew 20 s.
 
 Whatever serves calls this while it starts, on throwaway objects; nothing here decides anything.
 """
