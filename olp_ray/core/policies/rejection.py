@@ -93,6 +93,8 @@ class RejectionRule:
 
     def reject_all(self, view: View, codes: np.ndarray, objective: Objective) -> Iterator[Reject]:
         """A rejection for each request whose code says so: by reason, then in queue order."""
+        if not np.count_nonzero(codes != KEPT):
+            return  # at most looks
         for code, reason in _REASONS.items():
             for index in np.flatnonzero(codes == code).tolist():
                 yield self._reject(view, index, reason, objective)
