@@ -92,6 +92,7 @@ class Preset(Model):
     rejects: Rejects = "max_wait"
     joint_deadlines: bool = False
     max_wait_ttfts: Positive | None = None  # X as a multiple of the TTFT threshold, in place of E2E thresholds
+    urgency_ttfts: Positive = 0.2  # tau in seconds likewise
     exempt_share: float = 0.01
 
 
@@ -105,17 +106,20 @@ PRESETS: dict[str, Preset] = {
         doc="most requests inside both thresholds (goodput)",
         rejects="deadline",
         joint_deadlines=True,
+        urgency_ttfts=0.5,
     ),
     "p95_ttft": Preset(
         weights=(0, 0, 0, 0.01, 0, 1),
         doc="95 of 100 first tokens inside the TTFT threshold",
         rejects="deadline",
+        urgency_ttfts=0.5,
     ),
     "p99_ttft": Preset(
         weights=(0, 0, 0, 0.01, 0, 1),
         doc="99 of 100 first tokens inside twice the TTFT threshold",
         rejects="deadline",
         max_wait_ttfts=2,
+        urgency_ttfts=0.5,
         exempt_share=0.008,
     ),
     **{
@@ -217,7 +221,7 @@ def online_lp_settings(
             "horizon_s": 4 * e2e_s,
             "lookahead_s": 2 * e2e_s,
             "reward_window_s": 4 * e2e_s,
-            "urgency_s": ttft_s / 2,
+            "urgency_s": ttft_s * preset.urgency_ttfts,
             "gate_horizon_s": ttft_s,
         }
     # where nothing is rejected a safety net: in lasting overload a tight bound is first-come, first-served

@@ -26,7 +26,13 @@ def test_period_mode_has_the_measured_constants() -> None:
 def test_seconds_follow_from_the_thresholds() -> None:
     config = validate({"objective": {"ttft_threshold_s": 3, "e2e_threshold_s": 30}}, RouterConfig, "f")
     lp = config.settings("timed").online_lp
-    assert (lp.bucket_s, lp.urgency_s, lp.lookahead_s, lp.horizon_s) == (1.0, 1.5, 60, 120)
+    assert (lp.bucket_s, lp.lookahead_s, lp.horizon_s) == (1.0, 60, 120)
+    assert lp.urgency_s == pytest.approx(0.6)
+
+
+def test_a_deadline_counts_from_further_ahead_where_nothing_else_has_weight() -> None:
+    urgency_s = {name: RouterConfig(preset=name).settings("timed").online_lp.urgency_s for name in PRESETS}
+    assert (urgency_s["attainment"], urgency_s["balanced"]) == (1.0, 0.4)
 
 
 def test_what_is_given_wins_over_preset_and_ratio() -> None:
