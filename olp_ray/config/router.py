@@ -10,6 +10,7 @@ from pydantic import Field, model_validator
 from olp_ray.config.base import Count, Mode, Model, NotNegative, Positive, nearest
 from olp_ray.core.policies.settings import OnlineLPSettings, PaperLPSettings, PolicySettings, Rejects, RouterLimits
 from olp_ray.core.types import Objective
+from olp_ray.core.types.objective import MOST_PRIORITY_FACTOR
 from olp_ray.errors import ConfigError
 
 
@@ -25,7 +26,7 @@ class ObjectiveConfig(Model):
     e2e_threshold_s: Positive | None = None
     ttft_threshold_s: Positive | None = None
     class_weights: dict[str, Positive] = Field(default_factory=dict)
-    priority_factor: Positive = 2.0
+    priority_factor: Annotated[float, Field(ge=1 / MOST_PRIORITY_FACTOR, le=MOST_PRIORITY_FACTOR)] = 2.0
     tenant_fairness: NotNegative = 0.0
     joint_deadlines: bool | None = None
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from olp_ray.core.types import Reject, RejectReason
+from olp_ray.core.types.requests import MOST_PRIORITY
 
 _WORDS = ("the ", "route ", "of ", "a ", "token ", "is ", "priced ", "by ", "what ", "it ", "holds ", "back. ")
 _UNAVAILABLE = frozenset({RejectReason.NO_DEVICE})
@@ -70,6 +71,18 @@ def parse_completion(raw: bytes) -> Call:
     if not (isinstance(prompt, list) and prompt and all(type(token) is int and token >= 0 for token in prompt)):
         _bad("prompt", f"expected one text or one list of token ids, got {_shown(prompt)}")
     return _call(body, None, len(prompt), "max_tokens", chat=False)
+
+
+def priority(header: str) -> int:
+    """Read an x-request-priority. Raises `ApiError` 400 naming the header and what is allowed."""
+    try:
+        value = int(header)
+    except ValueError:  # also for more digits than Python reads
+        value = MOST_PRIORITY + 1
+    if abs(value) > MOST_PRIORITY:
+        allowed = f"a whole number from {-MOST_PRIORITY} to {MOST_PRIORITY}"
+        _bad("x-request-priority", f"expected {allowed}, got {_shown(header)}")
+    return value
 
 
 def estimated_tokens(text: str) -> int:

@@ -126,7 +126,7 @@ class OpenAIService:
                 predicted_output_tokens=1.0,  # set by `lengths`
                 max_output_tokens=limit,
                 model=call.model,
-                priority=int(headers.get("x-request-priority", "0")),
+                priority=api.priority(headers.get("x-request-priority", "0")),
                 session=headers.get("x-session-id", ""),
                 slo_ttft_s=float(headers["x-slo-ttft-ms"]) / 1e3 if "x-slo-ttft-ms" in headers else None,
             )

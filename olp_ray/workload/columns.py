@@ -24,14 +24,15 @@ class RawTable:
     def __contains__(self, column: str) -> bool:
         return column in self.table.columns
 
-    def numbers(self, column: str, least: float, whole: bool = False) -> np.ndarray:
-        """The column as float64 or int64. Raises `WorkloadError` at the first value that is not a number >= least."""
+    def numbers(self, column: str, least: float, whole: bool = False, most: float = np.inf) -> np.ndarray:
+        """The column as float64 or int64. Raises `WorkloadError` at the first that is no number in least..most."""
         text = self.table[column]
         values = pd.to_numeric(text, errors="coerce").to_numpy(dtype=np.float64)
         kind = "a whole number" if whole else "a number"
         with np.errstate(invalid="ignore"):
-            wrong = ~(np.isfinite(values) & (values >= least)) | (whole & (values != np.floor(values)))
-        self.raise_at(wrong, column, f"{kind} >= {least:g}")
+            inside = np.isfinite(values) & (values >= least) & (values <= most)
+            wrong = ~inside | (whole & (values != np.floor(values)))
+        self.raise_at(wrong, column, f"{kind} >= {least:g}" if most == np.inf else f"{kind} from {least:g} to {most:g}")
         return values.astype(np.int64) if whole else values
 
     def numbers_lists(self, column: str) -> list[tuple[int, ...]]:

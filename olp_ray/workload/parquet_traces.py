@@ -7,8 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
+from olp_ray.core.types.requests import MOST_PRIORITY
 from olp_ray.errors import WorkloadError
 from olp_ray.workload.json_traces import CHAT_KEYS, read_chats
 
@@ -47,13 +49,16 @@ def _rows(file: Any, columns: list[str]) -> Iterator[tuple[str, dict[str, Any]]]
 
 def _log(path: Path, table: pd.DataFrame) -> pd.DataFrame:
     """Requests of a run, whatever became of them."""
-    least = {"arrival_s": 0.0, "prompt_tokens": 0, "output_tokens": 1}
-    for column, lowest in least.items():
-        wrong = ~(table[column] >= lowest)
+    kept = [name for name in LOG_EXTRAS if name in table]
+    bounds = {"arrival_s": (0.0, np.inf), "prompt_tokens": (0, np.inf), "output_tokens": (1, np.inf)}
+    if "priority" in kept:
+        bounds["priority"] = (-MOST_PRIORITY, MOST_PRIORITY)
+    for column, (least, most) in bounds.items():
+        wrong = ~table[column].between(least, most)
         if wrong.any():
             row = int(wrong.to_numpy().argmax())
+            allowed = f">= {least:g}" if most == np.inf else f"from {least:g} to {most:g}"
             raise WorkloadError(
-                f"{path}, row {row + 1}, column {column!r}: expected a number >= {lowest:g}, got {table[column][row]!r}"
+                f"{path}, row {row + 1}, column {column!r}: expected a number {allowed}, got {table[column][row]!r}"
             )
-    kept = [name for name in LOG_EXTRAS if name in table]
     return table[[*LOG, *kept]].rename(columns=LOG)

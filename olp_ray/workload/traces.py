@@ -3,7 +3,8 @@
     arrived_at          float64, seconds, ascending from 0
     num_prefill_tokens  int64, >= 0
     num_decode_tokens   int64, >= 1
-    and, where the file has them: tenant, priority, request_class, model, session, prefix_blocks, max_output_tokens
+    and, where the file has them: tenant, priority (-100 to 100), request_class, model, session, prefix_blocks,
+    max_output_tokens
 
 What the requests are used for is not decided here.
 """
@@ -19,6 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
+from olp_ray.core.types.requests import MOST_PRIORITY
 from olp_ray.errors import WorkloadError
 from olp_ray.workload.columns import RawTable
 from olp_ray.workload.json_traces import read_json
@@ -151,7 +153,7 @@ def _extras(raw: RawTable) -> dict[str, Any]:
         if column in raw:
             extras[field] = raw.table[column].fillna("").to_numpy(dtype=object)
     if "priority" in raw:
-        extras["priority"] = raw.numbers("priority", -np.inf, whole=True)
+        extras["priority"] = raw.numbers("priority", -MOST_PRIORITY, whole=True, most=MOST_PRIORITY)
     if "max_output_tokens" in raw:
         extras["max_output_tokens"] = raw.numbers("max_output_tokens", 1, whole=True)
     if "hash_ids_512" in raw:

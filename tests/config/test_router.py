@@ -52,6 +52,12 @@ def test_unknown_preset_names_the_nearest() -> None:
         validate({"preset": "attanment"}, RouterConfig, "f")
 
 
+@pytest.mark.parametrize("factor", [0.06, 16.1, 1e9])
+def test_a_priority_factor_whose_power_is_no_number_is_refused(factor: float) -> None:
+    with pytest.raises(ConfigError, match=r"objective\.priority_factor: .*0\.0625|objective\.priority_factor: .*16"):
+        validate({"objective": {"priority_factor": factor}}, RouterConfig, "f")
+
+
 def test_policy_text_sets_name_and_preset() -> None:
     config = RouterConfig(preset="balanced")
     assert config.with_policy("online_lp:e2e").preset == "e2e"

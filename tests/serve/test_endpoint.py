@@ -116,6 +116,8 @@ def test_faults_of_the_caller_are_told_in_openai_style(endpoint, client):
     assert long.value.code == "context_length_exceeded"
     header = post(endpoint, "/v1/completions", {"model": MODEL, "prompt": "x"}, **{"x-slo-ttft-ms": "soon"})
     assert header.status_code == 400
+    rank = post(endpoint, "/v1/completions", {"model": MODEL, "prompt": "x"}, **{"x-request-priority": "1" + "0" * 400})
+    assert (rank.status_code, rank.json()["error"]["param"]) == (400, "x-request-priority")
 
 
 def test_a_full_queue_is_429_with_reason_and_retry_after(endpoint, ray_local):

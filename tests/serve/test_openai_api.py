@@ -16,6 +16,18 @@ def parse_completion(**changes):
     return api.parse_completion(json.dumps({"model": "m", "prompt": "hello", **changes}).encode())
 
 
+@pytest.mark.parametrize("header", ["101", "-101", "1" + "0" * 400, "9" * 5000, "soon", "1.5", ""])
+def test_a_priority_that_is_none_is_named_with_what_is_allowed(header):
+    with pytest.raises(api.ApiError, match=r"x-request-priority.*a whole number from -100 to 100") as caught:
+        api.priority(header)
+    assert caught.value.status == 400
+    assert len(str(caught.value)) < 200
+
+
+def test_a_priority_is_a_whole_number():
+    assert [api.priority(header) for header in ("0", "-100", "100", " 7 ")] == [0, -100, 100, 7]
+
+
 def test_prompt_tokens_are_a_quarter_of_the_bytes_rounded_up():
     assert [api.estimated_tokens(text) for text in ("", "a", "abcd", "abcde", "ää")] == [1, 1, 1, 2, 1]
     assert parse_completion(prompt="x" * 401).prompt_tokens == 101

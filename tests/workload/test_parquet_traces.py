@@ -61,6 +61,10 @@ def test_a_run_is_replayed_from_its_log(tmp_path: Path) -> None:
             {"arrival_s": [0.0, 1.0], "prompt_tokens": [1, 1], "output_tokens": [5, 0]},
             r"row 2, column 'output_tokens': expected a number >= 1, got .*0",
         ),
+        (
+            {"arrival_s": [0.0, 1.0], "prompt_tokens": [1, 1], "output_tokens": [5, 5], "priority": [0, -101]},
+            r"row 2, column 'priority': expected a number from -100 to 100, got .*-101",
+        ),
         ({"conversation": ["text"]}, r"row 1, key 'conversation': expected a list of turns, got str"),
     ],
 )

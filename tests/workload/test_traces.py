@@ -117,6 +117,7 @@ def test_windows_line_ends_and_byte_order_mark(tmp_path: Path) -> None:
             "arrived_at,num_prefill_tokens,num_decode_tokens,hash_ids_512\n0,9,1,4;7\n1,9,1,4;x\n",
             r"line 3, column 'hash_ids_512': expected numbers like 4;17;5, got '4;x'",
         ),
+        (COMMON + "3,1,1,c,101\n", r"line 4, column 'priority': expected a whole number from -100 to 100, got '101'"),
         (COMMON + "3,1,1,c,0,9\n", r"not a readable CSV: .*Expected 5 fields in line 4, saw 6"),
         ("a,b\n1,2\n", r"line 1: columns \['a', 'b'\] are of no known format; expected arrived_at"),
         ("arrived_at,num_prefill_tokens,num_decode_tokens\n", r"at least one request, got none"),

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 from olp_ray.errors import RequestError
 
+MOST_PRIORITY_FACTOR = 16.0  # and 1/16 the least: to the power of the highest priority it is 3e120, so sums stay finite
+
 
 @dataclass(frozen=True, slots=True)
 class Objective:
@@ -17,9 +19,9 @@ class Objective:
     is t2'. Multiplying all six weights by a constant changes no decision.
 
     Requests may differ in worth: class_weights multiplies the reward of a request class (1 if not named), and each
-    step of priority multiplies it by priority_factor. tenant_fairness is the exponent of alpha-fairness between
-    tenants (0: none, 1: proportional; see `core.fairness`). With joint_deadlines a deadline earns something only where
-    both can be met: what counts is requests inside both thresholds (goodput), not deadlines.
+    step of priority multiplies it by priority_factor, from 1/16 to 16. tenant_fairness is the exponent of
+    alpha-fairness between tenants (0: none, 1: proportional; see `core.fairness`). With joint_deadlines a deadline
+    earns something only where both can be met: what counts is requests inside both thresholds (goodput), not deadlines.
     """
 
     throughput: float
@@ -47,6 +49,11 @@ class Objective:
         factors = (self.priority_factor, *(weight for _, weight in self.class_weights))
         if not all(math.isfinite(factor) and factor > 0 for factor in factors):
             raise RequestError(f"objective factors are {factors}; expected finite numbers > 0")
+        if not 1 / MOST_PRIORITY_FACTOR <= self.priority_factor <= MOST_PRIORITY_FACTOR:
+            raise RequestError(
+                f"objective priority_factor is {self.priority_factor}; "
+                f"expected {1 / MOST_PRIORITY_FACTOR} to {MOST_PRIORITY_FACTOR:g}"
+            )
         if not (math.isfinite(self.tenant_fairness) and self.tenant_fairness >= 0):
             raise RequestError(f"objective tenant_fairness is {self.tenant_fairness}; expected >= 0")
 

@@ -15,6 +15,8 @@ from typing import NamedTuple
 
 from olp_ray.errors import RequestError
 
+MOST_PRIORITY = 100  # and -100 the least: priority is a power to which the objective raises a factor
+
 
 class Stage(StrEnum):
     """Which part of a request's work is routed; the stages of one request share its id."""
@@ -50,7 +52,7 @@ class Request:
     """A request as the router sees it: never its true output length, only a prediction.
 
     Raises `RequestError` for an empty id, a time that is not finite, a negative or infinite prompt, a limit below 1
-    token, quantiles that do not rise, or a prediction that is not finite or below 1 token.
+    token, quantiles that do not rise, a prediction that is not finite or below 1 token, or a priority not in -100..100.
     """
 
     id: str
@@ -63,7 +65,7 @@ class Request:
     model: str = ""  # "" runs on every device
     request_class: str = "default"
     tenant: str = ""
-    priority: int = 0  # higher is more urgent
+    priority: int = 0  # higher is more urgent; from -MOST_PRIORITY to MOST_PRIORITY
     session: str = ""
     prefix_blocks: tuple[int, ...] = ()  # hashes of the prompt's leading blocks
     slo_ttft_s: float | None = None
@@ -90,6 +92,10 @@ class Request:
         if not (math.isfinite(self.predicted_output_tokens) and self.predicted_output_tokens >= 1):
             raise RequestError(
                 f"request {self.id!r}: predicted_output_tokens is {self.predicted_output_tokens}; expected >= 1"
+            )
+        if not -MOST_PRIORITY <= self.priority <= MOST_PRIORITY:  # it may have more digits than can be shown
+            raise RequestError(
+                f"request {self.id!r}: priority is out of range; expected {-MOST_PRIORITY} to {MOST_PRIORITY}"
             )
         for name in ("slo_ttft_s", "slo_e2e_s"):
             slo_s = getattr(self, name)
