@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from olp_ray.core.prices import Pricer
 from olp_ray.core.router import Router
 from olp_ray.core.types import Event, Step
+from olp_ray.errors import PriceError
 
 
 class PricedRouter:
@@ -24,7 +25,11 @@ class PricedRouter:
         self._due_s = math.inf
 
     def handle(self, now_s: float, events: Sequence[Event]) -> Step:
-        """Like `Router.handle`; collects the tables of the last update when they are due."""
+        """Like `Router.handle`; collects the tables of the last update when they are due.
+
+        Where the pricer fails to take an update, what was decided stands: the error is among the step's faults as a
+        `PriceError`, and that update's tables do not come.
+        """
         if now_s >= self._due_s:
             events = [*self.pricer.collect(), *events]
             self._due_s = math.inf
@@ -32,5 +37,10 @@ class PricedRouter:
         if step.price_work is None:
             return step
         self._due_s = step.price_work.due_s
-        self.pricer.submit(step.price_work)
-        return dataclasses.replace(step, price_work=None)
+        faults = step.faults
+        try:
+            self.pricer.submit(step.price_work)
+        except Exception as error:  # whatever it is: the router has committed its decisions
+            text = f"price update {step.price_work.update_id} failed: {type(error).__name__}: {error}"
+            faults = (*faults, PriceError(text))
+        return dataclasses.replace(step, price_work=None, faults=faults)

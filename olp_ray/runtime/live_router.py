@@ -279,7 +279,7 @@ class LiveRouter:
         self.metrics.observe("olp_ray_tick_answers_seconds", time.perf_counter() - decided)
         self._count_holds(events)
         for fault in step.faults:
-            self._note(fault, "an event was ignored")
+            self._note(fault, "what failed was left out")
         if step.faults:
             self._refuse(events, step.faults[0])
         return step.next_wake_s

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from olp_ray.core.types import Arrived, Decision, Event, Finished, Reject, Request, Stage, Step
-from olp_ray.errors import SimulationError, WorkloadError
+from olp_ray.errors import PriceError, SimulationError, WorkloadError
 from olp_ray.sim.devices import Devices
 from olp_ray.sim.engine import EngineSpec
 from olp_ray.sim.incidents import Incident
@@ -169,6 +169,8 @@ class Simulation:
         counters.handle_calls += 1
         counters.events += len(events)
         step = self._router.handle(self.now_s, events)
+        if failed := next((fault for fault in step.faults if isinstance(fault, PriceError)), None):
+            raise failed
         if step.next_wake_s <= self.now_s:
             raise SimulationError(
                 f"the router wants to be called at {step.next_wake_s} s, which is not after {self.now_s} s"

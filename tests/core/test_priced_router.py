@@ -1,12 +1,16 @@
 """A router with its prices over many updates: what one request or report says stops neither decisions nor prices."""
 
+import re
+
 import numpy as np
 import pytest
 
 from olp_ray.config import FleetConfig, RouterConfig
 from olp_ray.config.build import build_priced_router
 from olp_ray.config.router import ObjectiveConfig
+from olp_ray.core.prices import InlinePricer
 from olp_ray.core.types import Arrived, Assign, Finished, Request, Started
+from olp_ray.errors import PriceError
 
 STEP_S = 0.1
 
@@ -50,3 +54,36 @@ def test_the_highest_and_the_lowest_priority_leave_prices_finite(make_priced, fa
     priced = make_priced(priority_factor=factor)
     assert decided(priced, 100, special={"priority": priority}) == 100
     check_prices(priced.router.policy.prices)
+
+
+class FailingPricer(InlinePricer):
+    """Takes no update while it is broken."""
+
+    broken = False
+
+    def submit(self, work):
+        if self.broken:
+            raise OverflowError("too large")
+        super().submit(work)
+
+
+def test_what_was_decided_stands_when_a_price_update_fails(make_priced):
+    priced = make_priced()
+    priced.pricer = FailingPricer()
+    assert decided(priced, 20) == 20
+    prices = priced.router.policy.prices
+    priced.pricer.broken = True
+    at_s = prices.next_update_s()
+    step = priced.handle(at_s, [Arrived(Request("last", at_s, 100, 50.0))])
+    assert [decision.request.id for decision in step.decisions] == ["last"]
+    (fault,) = step.faults
+    assert isinstance(fault, PriceError)
+    assert re.fullmatch(r"price update \d+ failed: OverflowError: too large", str(fault))
+    assert step.price_work is None
+    priced.router.check_invariants()
+    missed = prices.missed
+    assert len(priced.handle(prices.next_update_s(), []).faults) == 1
+    priced.pricer.broken = False
+    for _ in range(2):
+        assert not priced.handle(prices.next_update_s(), []).faults
+    assert prices.missed == missed + 2 * len(prices.device_ids)  # of the two that failed

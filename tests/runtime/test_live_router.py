@@ -181,6 +181,21 @@ def test_a_policy_that_raises_does_not_end_the_loop_but_health_fails(monkeypatch
     assert ids(bench.tick()) == ["a"]
 
 
+def test_a_price_update_that_fails_is_counted_and_what_was_decided_is_told(monkeypatch):
+    bench = Bench(policy="online_lp", fleet="1xB64M100000")
+
+    def fail(work):
+        raise OverflowError("too large")
+
+    monkeypatch.setattr(bench.priced.pricer, "submit", fail)
+    for k in range(40):
+        bench.now_s += 1.0
+        bench.submit(f"r{k}")
+        assert ids(bench.tick()) == [f"r{k}"]
+    assert set(bench.live.errors) == {"PriceError"}
+    bench.live.check_health()
+
+
 def test_progress_and_an_end_beyond_the_prediction_and_ends_of_strangers_change_nothing_else():
     bench = Bench(policy="online_lp")
     bench.submit("a")

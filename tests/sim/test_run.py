@@ -12,7 +12,7 @@ from olp_ray.config import FleetConfig, RouterConfig
 from olp_ray.config.build import build_priced_router
 from olp_ray.config.sim import FailureConfig, SimConfig
 from olp_ray.core.types import Arrived, Assign, AssignmentKey, Event, Reject, RejectReason, Request, Started, Step
-from olp_ray.errors import SimulationError, WorkloadError
+from olp_ray.errors import PriceError, SimulationError, WorkloadError
 from olp_ray.sim import Result, fleet_engines, saturation_rate, simulate
 from olp_ray.sim.run import Simulation
 from olp_ray.workload import SimRequest
@@ -196,3 +196,16 @@ def test_timeline_samples_every_device() -> None:
     assert timeline["running"].tolist()[:3] == [2, 2, 2]
     assert timeline["queued"].tolist()[:3] == [1, 1, 1]
     assert timeline["kv_tokens"].tolist()[:2] == [36, 52]  # two requests of 10 + theta
+
+
+def test_a_price_update_that_fails_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    fleet = FleetConfig.parse("2xa100-7b")
+    router = build_priced_router(RouterConfig(), fleet, "timed", 0)
+
+    def fail(work: object) -> None:
+        raise OverflowError("too large")
+
+    monkeypatch.setattr(router.pricer, "submit", fail)
+    requests = [request(f"r{i:03d}", 0.1 * i, 100, 20) for i in range(60)]
+    with pytest.raises(PriceError, match=r"price update \d+ failed: OverflowError: too large"):
+        simulate(requests, fleet, "timed", router, update_s=1.0)

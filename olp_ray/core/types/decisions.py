@@ -73,7 +73,8 @@ class Step:
     """What one call of `handle` asks the driver to do.
 
     next_wake_s is the latest time at which `handle` wants to be called again even if nothing happens (inf: never).
-    faults are the events that were skipped because they contradict the router's state, as typed errors.
+    faults are the events that were skipped because they contradict the router's state, and a price update that failed,
+    as typed errors.
     """
 
     decisions: tuple[Decision, ...] = ()
