@@ -25,6 +25,7 @@ from olp_ray.core.types import (
     DeviceJoined,
     DeviceLost,
     Event,
+    ReplicaRefused,
     RequestKey,
 )
 from olp_ray.errors import PolicyError, RuntimeShellError, SnapshotError
@@ -71,6 +72,8 @@ class LiveRouter:
         if self._reunion.held_until_s(now_s) is not None:  # what we know of assignments may be of processes now gone
             self._reunion.postpone(ingress_id, submissions, now_s)
         else:
+            if self._inbox and any(self._books.is_known(each.request.key) for each in submissions):
+                self.tick()  # why it is submitted again may be in the inbox: its device was lost, or its engine refused
             self._take_in(ingress_id, submissions)
         self._awake.set()
 
@@ -79,8 +82,6 @@ class LiveRouter:
         processes = self._books.processes
         for event in events:
             if isinstance(event, DeviceLost):
-                # what ran there is no longer known at once: it may be submitted again before the next turn
-                self._books.orphans.updates([event])
                 self._inbox += processes.lost(event)
             elif isinstance(event, DeviceJoined):
                 self._inbox += processes.up(event.device)
@@ -133,13 +134,13 @@ class LiveRouter:
     def _turn(self) -> float:
         began = time.perf_counter()
         self._agree()
+        self._inbox += self._books.orphans.updates(self._inbox)  # what waits again is then not taken for running
         now_s = self._clock()
         for ingress_id, submission in self._reunion.take_postponed(now_s):
             self._take_in(ingress_id, [submission])
         for ingress_id in sorted({*self._reunion.given_up(now_s), *self.lines.left(now_s)}):
             self._dismiss(ingress_id)
         events, self._inbox = self._inbox, []
-        events += self._books.orphans.updates(events)
         self._coming.difference_update(event.request.key for event in events if isinstance(event, Arrived))
         next_wake_s = self._handle(now_s, events)
         self._books.forget_ended(events)
@@ -208,11 +209,14 @@ class LiveRouter:
         for report in reports.values():
             self._inbox += self._books.device_events(report)
         # what came since of requests follows: of an end, say, it must be known first that there is something to end
-        since = [event for event in self._inbox if not isinstance(event, DeviceJoined | DeviceLost)]
+        first = (DeviceJoined, DeviceLost, ReplicaRefused)
+        since = [event for event in self._inbox if not isinstance(event, first)]
         devices = [event for event in self._inbox if isinstance(event, DeviceJoined | DeviceLost)]
+        refused = [event for event in self._inbox if isinstance(event, ReplicaRefused)]
         self._inbox = []
         # in one turn which devices there are and what runs on them: neither it nor its room must be assigned again
         known = [*devices, *self._books.orphans.updates(devices), *self._books.take_back(reports)]
+        known += [*refused, *self._books.orphans.updates(refused)]
         if known:
             self._handle(self._clock(), known)
         for ingress_id, report in reports.items():
@@ -220,12 +224,12 @@ class LiveRouter:
         self._inbox += since
 
     def _agree_with(self, ingress_id: str, report: Report) -> None:
+        self._let_go(ingress_id, report)
         waiting = {submission.request.key for submission in report.waiting}
         for answer in self.outbox.take(ingress_id):
             if key_of(answer) not in waiting:  # that is answered again
                 self.outbox.put(ingress_id, answer)
         self._take_in(ingress_id, report.waiting)
-        self._let_go(ingress_id, report)
 
     def _let_go(self, ingress_id: str, report: Report) -> None:
         """Cancel what this ingress owns here and has no longer."""

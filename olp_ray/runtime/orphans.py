@@ -8,7 +8,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from olp_ray.core.types import AssignmentKey, Cancelled, DeviceLost, Event, ExternalLoad, Finished, RequestKey
+from olp_ray.core.types import (
+    AssignmentKey,
+    Cancelled,
+    DeviceLost,
+    Event,
+    ExternalLoad,
+    Finished,
+    ReplicaRefused,
+    RequestKey,
+)
 from olp_ray.runtime.messages import InFlight
 
 
@@ -62,7 +71,7 @@ class Orphans:
         self._orphans = dict(state)
 
     def _ended_by(self, event: Any) -> list[AssignmentKey]:
-        if isinstance(event, Finished):
+        if isinstance(event, Finished | ReplicaRefused):
             return [event.key] if event.key in self._orphans else []
         if isinstance(event, Cancelled):
             return [key for key in self._orphans if key.request_key == event.request_key]

@@ -164,7 +164,7 @@ class Dispatcher:
     def _start(self) -> None:
         to_start, self._to_start = self._to_start, {}
         for device_id, works in to_start.items():
-            wanted = [work for work in works if work.key.request_key in self._tickets]
+            wanted = [work for work in works if self._is_current(work.key)]
             if wanted:
                 self._spawn(self._start_on(device_id, wanted))
 
@@ -173,15 +173,16 @@ class Dispatcher:
             await self._engines[device_id].start.remote(self._ingress_id, works)
         except RayError as error:
             _log.warning("engine %s did not take %d requests: %s", device_id, len(works), type(error).__name__)
-            self._refused(works, type(error).__name__)
+            await self._refused(works, type(error).__name__)
 
-    def _refused(self, works: list[Work], reason: str) -> None:
+    async def _refused(self, works: list[Work], reason: str) -> None:
         """They wait again, also for a coordinator that is told anew what waits and what runs."""
-        self._reporter.report(*(ReplicaRefused(work.key, reason) for work in works))
+        await self._reporter.tell(*(ReplicaRefused(work.key, reason) for work in works))
         for work in works:
-            ticket = self._tickets.get(work.key.request_key)
-            if ticket is not None and ticket.assignment is not None and ticket.assignment.key == work.key:
+            if self._is_current(work.key):
+                ticket = self._tickets[work.key.request_key]
                 ticket.assignment = None
+                self._submit_again(ticket)
 
     async def _abort(self, key: AssignmentKey) -> None:
         try:
@@ -205,8 +206,8 @@ class Dispatcher:
             self._lost[device.id] = DeviceLost(device.id, device.incarnation)
             again = self._orphan(device)
             await self._reporter.tell(self._lost[device.id])
-            for ticket in again:  # a coordinator that restarted may not know it
-                self._line.submit(Submission(ticket.request, time.monotonic() - ticket.came_s))
+            for ticket in again:
+                self._submit_again(ticket)
 
     def _orphan(self, device: Device) -> list[Ticket]:
         """Requests on a lost device, which wait again; those whose client already has tokens fail."""
@@ -223,9 +224,16 @@ class Dispatcher:
         return again
 
     def _receive(self, tokens: Tokens) -> None:
-        ticket = self._tickets.get(tokens.key.request_key)
-        if ticket is not None and ticket.assignment is not None and ticket.assignment.key == tokens.key:
-            ticket.push(tokens)
+        if self._is_current(tokens.key):
+            self._tickets[tokens.key.request_key].push(tokens)
+
+    def _is_current(self, key: AssignmentKey) -> bool:
+        ticket = self._tickets.get(key.request_key)
+        return ticket is not None and ticket.assignment is not None and ticket.assignment.key == key
+
+    def _submit_again(self, ticket: Ticket) -> None:
+        """A coordinator that restarted may not know that it waits."""
+        self._line.submit(Submission(ticket.request, time.monotonic() - ticket.came_s))
 
     def _spawn(self, call: Coroutine[Any, Any, None]) -> None:
         task = background(call)

@@ -17,6 +17,7 @@ from olp_ray.core.types import (
     Finished,
     Progressed,
     Reject,
+    ReplicaRefused,
     Request,
     Stage,
     Started,
@@ -90,6 +91,16 @@ def test_sending_a_request_again_only_brings_its_assignment_again_and_an_id_in_u
     [refused] = bench.answers("other")
     assert isinstance(refused, Refused)
     assert "in use" in refused.text
+
+
+@pytest.mark.parametrize("end", [lambda key: DeviceLost(key.device_id, 0), lambda key: ReplicaRefused(key, "RayError")])
+def test_sending_again_what_its_engine_does_not_run_does_not_bring_that_assignment_again(end):
+    bench = Bench(fleet="2xB1M1000")
+    bench.submit("a")
+    [first] = bench.tick()
+    bench.live.report([end(first.key)])
+    bench.submit("a")  # before the loop has turned
+    assert {answer.key.attempt for answer in bench.tick()} == {1}
 
 
 def test_the_loop_does_not_turn_again_for_what_was_handed_in_meanwhile():
@@ -413,6 +424,53 @@ class TestRestart:
         [again] = after.tick()
         assert again.key.device_id != a.key.device_id
         assert after.live.orphan_count == 0
+
+    @pytest.mark.parametrize("held", [True, False])
+    @pytest.mark.parametrize("turn_between", [True, False])
+    def test_what_is_carried_as_load_and_its_engine_refuses_is_routed_when_it_is_submitted_again(
+        self, turn_between, held
+    ):
+        bench = Bench(fleet="2xB1M1000")
+        bench.submit("other", ingress="j")
+        bench.live.tick()
+        state = bench.live.snapshot()
+        bench.submit("a")
+        [a] = bench.tick()
+        after = Bench(fleet="2xB1M1000")
+        after.live.restore(state, grace_s=10.0)
+        if not held:
+            after.live.hello("j", Report())
+        after.live.hello("i", Report((), (InFlight(a.key, a.request),)))
+        after.live.report([ReplicaRefused(a.key, "RayTaskError")])
+        if turn_between:
+            assert after.tick() == []
+        after.submit("a", waited_s=2.0)
+        if held:
+            after.live.hello("j", Report())
+        assert ids(after.tick()) == ["a"]
+        assert after.live.orphan_count == 0
+        assert after.priced.router.ledger.external_slots.tolist() == [0, 0]
+        assert not after.live.errors
+
+    def test_what_is_carried_as_load_and_waits_by_the_next_report_is_routed(self):
+        after = Bench()
+        a = AssignmentKey("a", Stage.MIXED, "d0", 0, 0)
+        after.live.hello("i", Report((), (InFlight(a, request("a")),), number=1))
+        assert after.live.orphan_count == 1
+        after.live.hello("i", Report((Submission(request("a"), 1.0),), number=2))
+        assert ids(after.tick()) == ["a"]
+        assert after.live.orphan_count == 0
+        assert after.priced.router.ledger.external_slots.tolist() == [0]
+
+    def test_a_refusal_that_is_heard_before_the_report_that_its_request_waits_does_not_bring_the_assignment_again(self):
+        bench = Bench(fleet="2xB1M1000")
+        bench.submit("a")
+        [a] = bench.tick()
+        after = Bench(fleet="2xB1M1000")
+        after.live.restore(bench.live.snapshot(), grace_s=10.0)
+        after.live.report([ReplicaRefused(a.key, "RayTaskError")])
+        after.live.hello("i", Report((Submission(request("a"), 1.0),)))
+        assert {answer.key.attempt for answer in after.tick()} == {1}
 
     def test_what_finished_meanwhile_is_released(self):
         bench = Bench()

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from olp_ray.core.types import Assign, AssignmentKey, Cancelled, Device, Request, Stage
+from olp_ray.core.types import Assign, AssignmentKey, Cancelled, Device, ReplicaRefused, Request, Stage
 from olp_ray.serve.dispatch import Dispatcher
 from olp_ray.serve.engines.emulated import Tokens, Work
 
@@ -62,20 +62,75 @@ def test_requests_of_a_lost_device_that_have_no_token_yet_are_submitted_again():
     assert asyncio.run(main()) == (["a"], [True, False, False], True)
 
 
+class Heard:
+    """Stands for a handle of the coordinator: keeps what is told, and does something meanwhile."""
+
+    def __init__(self, meanwhile=lambda: None):
+        self.events = []
+        self.report = self
+        self._meanwhile = meanwhile
+
+    async def remote(self, events):
+        self.events += events
+        self._meanwhile()
+
+
 def test_a_request_that_its_engine_did_not_take_waits_again_in_what_the_coordinator_is_told():
     """The assignment that follows the refusal may be lost."""
 
     async def main():
-        dispatcher = Dispatcher("i", coordinator=None, engines={})
+        coordinator = Heard()
+        dispatcher = Dispatcher("i", coordinator, engines={})
         ticket = dispatcher.open(Request("r", 0.0, 10, 20.0), 5, "name")
         key = AssignmentKey("r", Stage.MIXED, "d0", 0, 0)
         dispatcher._assign(ticket, Assign(key, ticket.request))
         dispatcher._to_start.clear()
-        dispatcher._refused([Work(key, 10, 5)], "RayActorError")
+        dispatcher._line._submissions.clear()
+        await dispatcher._refused([Work(key, 10, 5)], "RayActorError")
         report = dispatcher._report()
-        return dispatcher._reporter._events, [each.request.id for each in report.waiting], report.in_flight
+        again = [each.request.id for each in dispatcher._line._submissions]
+        return coordinator.events, [each.request.id for each in report.waiting], report.in_flight, again
 
-    refused, waiting, in_flight = asyncio.run(main())
-    assert [event.key.request_id for event in refused] == ["r"]
+    refused, waiting, in_flight, again = asyncio.run(main())
+    assert refused == [ReplicaRefused(AssignmentKey("r", Stage.MIXED, "d0", 0, 0), "RayActorError")]
     assert waiting == ["r"]
     assert in_flight == ()
+    assert again == ["r"]  # a coordinator that restarted may not know it
+
+
+def test_a_request_that_is_assigned_anew_while_its_refusal_is_told_keeps_that_assignment():
+    async def main():
+        request = Request("r", 0.0, 10, 20.0)
+        old, new = (AssignmentKey("r", Stage.MIXED, "d0", 0, attempt) for attempt in (0, 1))
+        coordinator = Heard(lambda: dispatcher._take(Assign(new, request)))
+        dispatcher = Dispatcher("i", coordinator, engines={})
+        ticket = dispatcher.open(request, 5, "name")
+        dispatcher._take(Assign(old, request))
+        dispatcher._line._submissions.clear()
+        await dispatcher._refused([Work(old, 10, 5)], "RayActorError")
+        return ticket.assignment.key, dispatcher._line._submissions
+
+    key, again = asyncio.run(main())
+    assert key.attempt == 1
+    assert again == []
+
+
+def test_of_two_assignments_that_come_at_once_only_the_newer_is_started():
+    async def main():
+        started = []
+
+        class Engine:
+            start = property(lambda self: self)
+
+            async def remote(self, ingress_id, works):
+                started.extend(work.key.attempt for work in works)
+
+        dispatcher = Dispatcher("i", coordinator=None, engines={"d0": Engine(), "d1": Engine()})
+        request = Request("r", 0.0, 10, 20.0)
+        dispatcher.open(request, 5, "name")
+        for attempt in (0, 1):
+            dispatcher._take(Assign(AssignmentKey("r", Stage.MIXED, f"d{attempt}", 0, attempt), request))
+        await asyncio.sleep(0.01)
+        return started
+
+    assert asyncio.run(main()) == [1]
