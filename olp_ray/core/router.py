@@ -105,6 +105,8 @@ class Router:
     def handle(self, now_s: float, events: Sequence[Event]) -> Step:
         """Take in what happened up to now_s and decide. Call it on every event and at `next_wake_s`.
 
+        now_s does not run back from call to call, nor from a snapshot to its router restored: the driver sees to it.
+
         Raises `PolicyError` when the policy fails or decides what it may not; events are taken in, and the policy is
         not told of them again; queue and ledger have not changed otherwise. Raises `EventError` for a time that is
         not finite; then nothing has changed.

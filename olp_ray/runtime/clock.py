@@ -6,12 +6,17 @@ import time
 
 
 class LiveClock:
-    """Starts at 0 at `epoch_s` (Unix time; None: now). Within a process it never goes back."""
+    """Starts at 0 at `epoch_s` (Unix time; None: now). Within a process it never goes back.
 
-    def __init__(self, epoch_s: float | None = None) -> None:
+    Nor does it from one process to the next: least_s is what the clock of the one before had reached, and this one goes
+    on from there where the wall clock was set back or is another node's.
+    """
+
+    def __init__(self, epoch_s: float | None = None, least_s: float = 0.0) -> None:
         wall_s = time.time()
         self.epoch_s = wall_s if epoch_s is None else epoch_s
-        self._offset_s = (wall_s - self.epoch_s) - time.monotonic()
+        began_s = max(wall_s - self.epoch_s, least_s)
+        self._offset_s = began_s - time.monotonic()
 
     def __call__(self) -> float:
         return max(0.0, time.monotonic() + self._offset_s)

@@ -82,7 +82,7 @@ class Coordinator:
         self._keeper = find_actor(keeper_name)  # a handle among the arguments would make restarts fail
         state = _last_snapshot(self._keeper)
         self._restarts = 0 if state is None else state["restarts"] + 1
-        self._clock = LiveClock(None if state is None else state["epoch_s"])
+        self._clock = LiveClock() if state is None else LiveClock(state["epoch_s"], state["now_s"])
         self._started_s = self._clock() - (time.monotonic() - began_s)
         self._pricer: Pricer = self._start_shards(shards, again=state is not None) if shards else InlinePricer()
         warm_router(devices, router)
@@ -206,7 +206,7 @@ class Coordinator:
         while True:
             await asyncio.sleep(self._runtime.snapshot_s)
             try:
-                ours = {"epoch_s": self._clock.epoch_s, "restarts": self._restarts}
+                ours = {"epoch_s": self._clock.epoch_s, "now_s": self._clock(), "restarts": self._restarts}
                 state = {**self._live.snapshot(), **ours}
                 await self._keeper.put.remote(await asyncio.to_thread(pickle.dumps, state))
             except Exception as error:  # the next one is tried
