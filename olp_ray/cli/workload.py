@@ -37,7 +37,6 @@ def describe_command(trace: str, out: str | None) -> None:
     with progress_bar(f"reading {trace}"):
         frame = read_trace(trace)
     print_table(description_table(describe(frame), trace))
-    figure.parent.mkdir(parents=True, exist_ok=True)
     Console().print(f"Open {plot_workload(frame, figure)}", soft_wrap=True)
 
 
@@ -100,10 +99,15 @@ def description_table(found: Description, title: str) -> Table:
     """A page on one trace."""
     table = Table("", "", title=title, title_justify="left", show_header=False)
     table.add_row("requests", f"{found.requests}")
-    table.add_row("span", f"{show_number(found.span_s)} s")
-    table.add_row("mean rate", f"{show_number(found.rate_per_s)} requests/s")
-    table.add_row("variation of gaps", f"{show_number(found.gap_variation)} (1 is Poisson, more is bursty)")
-    table.add_row("busiest of 60 spans", f"{show_number(found.peak_to_mean)} times the mean rate")
+    if found.timed:
+        table.add_row("span", f"{show_number(found.span_s)} s")
+        table.add_row("mean rate", f"{show_number(found.rate_per_s)} requests/s")
+        table.add_row("variation of gaps", f"{show_number(found.gap_variation)} (1 is Poisson, more is bursty)")
+        table.add_row("busiest of 60 spans", f"{show_number(found.peak_to_mean)} times the mean rate")
+    else:
+        table.add_row("arrivals", "no arrival times in the file; --rate or --load of a run sets them")
+    if found.sorted_on_reading:
+        table.add_row("order", "sorted by arrival on reading: the file has another order")
     for name, spread in (("prompt tokens", found.prompt_tokens), ("output tokens", found.output_tokens)):
         quantiles = ", ".join(f"p{q} {show_number(v)}" for q, v in zip(QUANTILES, spread.quantiles, strict=True))
         table.add_row(name, f"mean {show_number(spread.mean)}, {quantiles}, largest {show_number(spread.largest)}")

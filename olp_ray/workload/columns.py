@@ -1,4 +1,7 @@
-"""Turning text columns of a trace file into checked numbers; every fault names file, line, column, expected, actual."""
+"""Turning text columns of a trace file into checked numbers; every fault names file, line, column, expected, actual.
+
+Here live also the two marks of a table whose times are not the file's as they stand: made up, or put in order.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,33 @@ import numpy as np
 import pandas as pd
 
 from olp_ray.errors import WorkloadError
+
+_UNTIMED, _SORTED = "no_arrival_times", "sorted_on_reading"  # in the attrs of a table
+
+
+def mark_untimed(frame: pd.DataFrame) -> pd.DataFrame:
+    """Say that the file has no arrival times and those of the table stand for none; returns the table."""
+    frame.attrs[_UNTIMED] = True
+    return frame
+
+
+def is_timed(frame: pd.DataFrame) -> bool:
+    """Whether the arrival times are the file's own."""
+    return not frame.attrs.get(_UNTIMED, False)
+
+
+def in_order(frame: pd.DataFrame) -> pd.DataFrame:
+    """The rows by arrival, marked where that changed their order."""
+    if frame["arrived_at"].is_monotonic_increasing:
+        return frame.reset_index(drop=True)
+    ordered = frame.sort_values("arrived_at", kind="stable", ignore_index=True)
+    ordered.attrs[_SORTED] = True
+    return ordered
+
+
+def was_sorted(frame: pd.DataFrame) -> bool:
+    """Whether the file's requests stood in another order than that of their arrivals."""
+    return bool(frame.attrs.get(_SORTED, False))
 
 
 class RawTable:

@@ -15,6 +15,7 @@ from typing import Any
 import pandas as pd
 
 from olp_ray.errors import WorkloadError
+from olp_ray.workload.columns import mark_untimed
 
 BYTES_PER_TOKEN = 4
 CHAT_KEYS = ("conversations", "conversation")  # ShareGPT's and LMSYS's
@@ -37,7 +38,8 @@ def read_json(path: Path, text: str) -> pd.DataFrame:
 
 def read_chats(path: Path, entries: Iterable[tuple[str, dict[str, Any]]], key: str) -> pd.DataFrame:
     """One request per answer in the list of turns under `key`; entries are (where in the file, chat)."""
-    return pd.DataFrame([row for i, (where, entry) in enumerate(entries) for row in _turns(path, where, entry, key, i)])
+    rows = [row for i, (where, entry) in enumerate(entries) for row in _turns(path, where, entry, key, i)]
+    return mark_untimed(pd.DataFrame(rows))
 
 
 def estimated_tokens(text: str) -> int:

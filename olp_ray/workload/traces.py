@@ -22,7 +22,7 @@ import pandas as pd
 
 from olp_ray.core.types.requests import MOST_PRIORITY
 from olp_ray.errors import WorkloadError
-from olp_ray.workload.columns import RawTable
+from olp_ray.workload.columns import RawTable, in_order, mark_untimed
 from olp_ray.workload.json_traces import read_json
 from olp_ray.workload.parquet_traces import PARQUET, read_parquet
 
@@ -58,7 +58,7 @@ def read_trace(path: str | Path) -> pd.DataFrame:
     frame = read_parquet(path, data) if data.startswith(PARQUET) else _read_text(path, data)
     if frame.empty:
         raise WorkloadError(f"{path}: expected at least one request, got none")
-    frame = frame.sort_values("arrived_at", kind="stable", ignore_index=True)
+    frame = in_order(frame)
     return frame.assign(arrived_at=frame["arrived_at"] - frame["arrived_at"].iloc[0])
 
 
@@ -117,7 +117,7 @@ def _common(raw: RawTable) -> pd.DataFrame:
 def _lengths_only(raw: RawTable) -> pd.DataFrame:
     """Lengths without times: one request per second, to be rescaled to the wanted rate."""
     times = np.arange(len(raw), dtype=np.float64)
-    return _lengths(raw, "num_prefill_tokens", "num_decode_tokens", times).assign(**_extras(raw))
+    return mark_untimed(_lengths(raw, "num_prefill_tokens", "num_decode_tokens", times).assign(**_extras(raw)))
 
 
 def _azure(raw: RawTable) -> pd.DataFrame:

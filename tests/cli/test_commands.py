@@ -193,6 +193,35 @@ def test_describe_draws_into_the_output_folder_unless_told(trace: Path, tmp_path
     assert [path.name for path in tmp_path.iterdir()] == ["t.csv", "olp-ray-out"]
 
 
+def test_workload_makes_the_folder_that_it_writes_into(trace: Path) -> None:
+    ok("workload", "generate", "a/b/g.csv", "--requests", "5")
+    ok("workload", "convert", trace, "c/d/u.csv")
+    ok("workload", "describe", trace, "--out", "e/f/w.png")
+    assert all(Path(name).is_file() for name in ("a/b/g.csv", "c/d/u.csv", "e/f/w.png"))
+
+
+@pytest.mark.parametrize("command", [("generate",), ("convert", "t.csv"), ("describe", "t.csv", "--out")])
+def test_workload_says_where_it_can_not_write(trace: Path, command: tuple[str, ...]) -> None:
+    Path("file").touch()
+    Path("folder.png").mkdir()
+    for path, said in (("file/x/w.png", "Not a directory"), ("folder.png", "Is a directory")):
+        result = run("workload", *command, path)
+        assert result.exit_code == 2
+        last = result.output.splitlines()[-1]
+        assert last.startswith("Error: ")
+        assert path.removesuffix("/w.png") in last
+        assert said in last
+
+
+def test_workload_describe_says_what_the_file_does_not_have(tmp_path: Path) -> None:
+    (tmp_path / "lengths.csv").write_text("num_prefill_tokens,num_decode_tokens\n10,5\n20,6\n")
+    text = ok("workload", "describe", "lengths.csv")
+    assert "no arrival times in the file" in text
+    assert "mean rate" not in text
+    (tmp_path / "mixed.csv").write_text("arrived_at,num_prefill_tokens,num_decode_tokens\n3,10,5\n1,20,6\n")
+    assert "sorted by arrival on reading" in ok("workload", "describe", "mixed.csv")
+
+
 def test_a_generated_trace_is_described_and_simulated(tmp_path: Path) -> None:
     flags = ("--requests", "80", "--rate", "20", "--sessions", "3:5", "--arrivals", "gamma:2", "--seed", "1")
     ok("workload", "generate", "g.csv", "--workload", "arena", *flags)

@@ -51,5 +51,23 @@ def test_common_csv_there_and_back(tmp_path: Path) -> None:
     assert back[frame.columns.tolist()].equals(frame)
 
 
+def test_a_file_without_arrival_times_has_no_numbers_about_time(tmp_path: Path) -> None:
+    file = tmp_path / "lengths.csv"
+    file.write_text("num_prefill_tokens,num_decode_tokens\n10,5\n20,6\n30,7\n")
+    found = describe(read_trace(file))
+    assert not found.timed
+    assert all(map(math.isnan, (found.span_s, found.rate_per_s, found.gap_variation, found.peak_to_mean)))
+    assert found.prompt_tokens.mean == 20
+    assert plot_workload(read_trace(file), tmp_path / "w.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(("times", "expected"), [((0, 1, 1), False), ((1, 0, 2), True)])
+def test_a_trace_out_of_order_is_told(tmp_path: Path, times: tuple[int, ...], expected: bool) -> None:
+    file = tmp_path / "t.csv"
+    file.write_text("arrived_at,num_prefill_tokens,num_decode_tokens\n" + "".join(f"{t},10,5\n" for t in times))
+    found = describe(read_trace(file))
+    assert (found.timed, found.sorted_on_reading) == (True, expected)
+
+
 def test_figure(tmp_path: Path) -> None:
     assert plot_workload(table([0.0, 1.0, 2.0]), tmp_path / "w.png").read_bytes().startswith(b"\x89PNG")
