@@ -55,6 +55,11 @@ class Books:
         flights = [(name, flight) for name, report in reports.items() for flight in report.in_flight]
         return [event for name, flight in flights for event in self._of_flight(name, flight)]
 
+    def running(self, report: Report) -> set[RequestKey]:
+        """What this ingress has on devices, less those that it has not noticed to be gone."""
+        keys = [flight.key for flight in report.in_flight]
+        return {key.request_key for key in keys if not self.processes.is_gone(key.device_id, key.incarnation)}
+
     def let_go(self, ingress_id: str, report: Report, coming: Set[RequestKey]) -> list[Event]:
         """Forget what this ingress owns and has no longer; coming are requests that it has submitted since."""
         has = {submission.request.key for submission in report.waiting}

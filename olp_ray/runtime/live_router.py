@@ -225,9 +225,10 @@ class LiveRouter:
 
     def _agree_with(self, ingress_id: str, report: Report) -> None:
         self._let_go(ingress_id, report)
-        waiting = {submission.request.key for submission in report.waiting}
+        settled = {submission.request.key for submission in report.waiting}  # which is answered again
+        settled |= self._books.running(report)  # made by a router that did not know it
         for answer in self.outbox.take(ingress_id):
-            if key_of(answer) not in waiting:  # that is answered again
+            if key_of(answer) not in settled:
                 self.outbox.put(ingress_id, answer)
         self._take_in(ingress_id, report.waiting)
 

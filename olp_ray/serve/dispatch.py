@@ -139,7 +139,9 @@ class Dispatcher:
 
     def _assign(self, ticket: Ticket, assign: Assign) -> None:
         known = ticket.assignment
-        if known is not None and (known.key == assign.key or known.key.attempt > assign.key.attempt):
+        if known is not None and known.key.attempt >= assign.key.attempt:
+            # another one of the same attempt is of a coordinator that restarted and did not know that it runs
+            ticket.told = ticket.told or known.key != assign.key
             return
         ticket.assignment = assign
         if not self._to_start:

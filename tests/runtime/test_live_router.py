@@ -472,6 +472,35 @@ class TestRestart:
         after.live.hello("i", Report((Submission(request("a"), 1.0),)))
         assert {answer.key.attempt for answer in after.tick()} == {1}
 
+    def test_what_was_assigned_before_a_late_report_that_it_runs_is_not_told_to_its_ingress(self):
+        bench = Bench(fleet="2xB1M1000")
+        bench.submit("a", "b", "c")
+        a, b = bench.tick()
+        state = bench.live.snapshot()
+        bench.live.report([Finished(b.key, 5)])
+        [c] = bench.tick()
+        after = Bench(fleet="2xB1M1000")
+        after.live.restore(state, grace_s=10.0)
+        after.live.report([Finished(a.key, 5)])
+        after.now_s = 0.6  # the ingress is late
+        after.live.tick()
+        assert after.priced.router.where(request("c").key).device_id == a.key.device_id
+        after.live.hello("i", Report(in_flight=(InFlight(c.key, c.request),)))
+        assert after.tick() == []
+        assert after.priced.router.ledger.occupied_slots.tolist() == [0, 1]
+        assert after.live.orphan_count == 1
+
+    def test_what_was_rejected_before_a_late_report_that_it_runs_is_not_told_to_its_ingress(self):
+        after = Bench()
+        large = request("a", prompt=5000)
+        after.live.submit("i", [Submission(large, 0.0)])
+        after.live.tick()
+        device = Device("large", 1, 9000, 1.0)
+        key = AssignmentKey("a", Stage.MIXED, device.id, 0, 0)
+        after.live.hello("i", Report((), (InFlight(key, large),), (device,)))
+        assert after.tick() == []
+        assert after.live.orphan_count == 1
+
     def test_what_finished_meanwhile_is_released(self):
         bench = Bench()
         bench.submit("a", "b", "c")

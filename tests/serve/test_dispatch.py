@@ -134,3 +134,23 @@ def test_of_two_assignments_that_come_at_once_only_the_newer_is_started():
         return started
 
     assert asyncio.run(main()) == [1]
+
+
+def test_what_runs_is_not_started_elsewhere_by_a_coordinator_that_does_not_know_it_and_is_told_of_its_end():
+    async def main():
+        dispatcher = Dispatcher("i", coordinator=None, engines={})
+        request = Request("r", 0.0, 10, 20.0)
+        ticket = dispatcher.open(request, 5, "name")
+        runs, other = (AssignmentKey("r", Stage.MIXED, device, 0, 0) for device in ("d1", "d0"))
+        dispatcher._take(Assign(runs, request))
+        dispatcher._take(Assign(other, request))
+        devices = list(dispatcher._to_start)
+        dispatcher._to_start.clear()
+        dispatcher._receive(Tokens(runs, 5, True))
+        dispatcher.close(ticket)
+        return devices, ticket.received_tokens, dispatcher._reporter._events
+
+    devices, received_tokens, events = asyncio.run(main())
+    assert devices == ["d1"]
+    assert received_tokens == 5
+    assert events == [Cancelled(Request("r", 0.0, 10, 20.0).key)]
