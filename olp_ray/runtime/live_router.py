@@ -28,13 +28,14 @@ from olp_ray.core.types import (
     ReplicaRefused,
     RequestKey,
 )
-from olp_ray.errors import PolicyError, RuntimeShellError, SnapshotError
+from olp_ray.errors import EventError, PolicyError, RuntimeShellError, SnapshotError
 from olp_ray.runtime.books import Books
 from olp_ray.runtime.lines import Lines
 from olp_ray.runtime.messages import Refused, Report, Submission, key_of
 from olp_ray.runtime.metrics import MetricSet
 from olp_ray.runtime.outbox import Outbox
 from olp_ray.runtime.reunion import Reunion
+from olp_ray.runtime.vetting import check_event
 
 _log = logging.getLogger(__name__)
 _HEARTBEAT_S = 1.0  # the loop also turns this often when nothing happens, so that a stall can be told from silence
@@ -79,14 +80,13 @@ class LiveRouter:
 
     def report(self, events: Iterable[Event]) -> None:
         """What happened on engines and to clients."""
-        processes = self._books.processes
         for event in events:
-            if isinstance(event, DeviceLost):
-                self._inbox += processes.lost(event)
-            elif isinstance(event, DeviceJoined):
-                self._inbox += processes.up(event.device)
+            try:
+                check_event(event)
+            except EventError as error:
+                self._note(error, "an event was dropped")
             else:
-                self._inbox.append(event)
+                self._inbox += self._books.processes.news(event)
         self._awake.set()
 
     def device_up(self, device: Device) -> None:
@@ -127,7 +127,11 @@ class LiveRouter:
         """Hand the inbox to the router and its decisions to their owners; when to do that again at the latest."""
         now_s = self._clock()
         held_until_s = self._reunion.held_until_s(now_s)
-        next_wake_s = self._turn() if held_until_s is None else held_until_s
+        try:
+            next_wake_s = self._turn() if held_until_s is None else held_until_s
+        except Exception as error:
+            self._note(error, "a turn failed")
+            next_wake_s = now_s + _BACKOFF_S
         self._due_s = min(next_wake_s, now_s + _HEARTBEAT_S)
         return self._due_s
 

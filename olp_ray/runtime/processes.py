@@ -5,9 +5,9 @@ Several ingresses see the same engine come and go: here the second to tell it ch
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
-from olp_ray.core.types import Device, DeviceJoined, DeviceLost
+from olp_ray.core.types import Device, DeviceJoined, DeviceLost, Event
 
 
 class Processes:
@@ -16,6 +16,12 @@ class Processes:
     def __init__(self, devices: Iterable[Device]) -> None:
         self._there = {device.id: device.incarnation for device in devices}
         self._lost: dict[str, int] = {}
+
+    def news(self, event: Event) -> Sequence[Event]:
+        """What the router is to be told when this event is reported."""
+        if isinstance(event, DeviceLost):
+            return self.lost(event)
+        return self.up(event.device) if isinstance(event, DeviceJoined) else [event]
 
     def up(self, device: Device) -> list[DeviceLost | DeviceJoined]:
         """What the router is to be told when this process is there; it takes the place of an older one."""

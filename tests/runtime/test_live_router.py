@@ -13,12 +13,14 @@ from olp_ray.core.types import (
     AssignmentKey,
     Cancelled,
     Device,
+    DeviceJoined,
     DeviceLost,
     Finished,
     Progressed,
     Reject,
     ReplicaRefused,
     Request,
+    RequestKey,
     Stage,
     Started,
 )
@@ -173,6 +175,57 @@ def test_bad_events_are_counted_and_the_others_still_count():
     assert ids(bench.tick()) == ["b"]
     assert bench.live.errors["EventError"] == 3
     assert bench.priced.router.counters["stale_events"] == 1
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        Cancelled(["x"]),
+        Cancelled(RequestKey(["x"], Stage.MIXED)),
+        Finished(None, 3),
+        Finished(AssignmentKey(["x"], Stage.MIXED, "d0", 0, 0), 3),
+        ReplicaRefused("x", "RayError"),
+        DeviceLost([], 0),
+        DeviceLost("d0", None),
+        DeviceJoined(None),
+    ],
+    ids=repr,
+)
+def test_an_event_that_cannot_be_looked_up_is_dropped_and_counted_and_the_loop_goes_on(bad):
+    async def main():
+        bench = Bench()
+        bench.live.hello("other", Report((), (InFlight(AssignmentKey("o", Stage.MIXED, "d0", 0, 0), request("o")),)))
+        bench.submit("a")
+        [a] = bench.tick()
+        loop = asyncio.ensure_future(bench.live.run())
+        bench.live.report([bad, Finished(a.key, 5)])
+        bench.submit("b")
+        await asyncio.sleep(0.05)
+        going = not loop.done()
+        bench.live.close()
+        await loop
+        return going, ids(bench.answers()), dict(bench.live.errors)
+
+    assert asyncio.run(main()) == (True, ["b"], {"EventError": 1})
+
+
+def test_a_turn_that_fails_outside_the_router_does_not_end_the_loop_but_health_fails(monkeypatch):
+    async def main():
+        bench = Bench(stall_s=0.05)
+        with monkeypatch.context() as broken:
+            broken.setattr(bench.live.lines, "left", None)
+            loop = asyncio.ensure_future(bench.live.run())
+            bench.submit("a")
+            await asyncio.sleep(0.1)
+            with pytest.raises(RuntimeShellError, match="TypeError"):
+                bench.live.check_health()
+        bench.submit("b")
+        await asyncio.sleep(0.05)
+        bench.live.close()
+        await loop
+        return ids(bench.answers())
+
+    assert asyncio.run(main()) == ["a", "b"]
 
 
 def test_a_policy_that_raises_does_not_end_the_loop_but_health_fails(monkeypatch):
