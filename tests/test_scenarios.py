@@ -56,6 +56,10 @@ def test_failures_restart_requests_and_the_new_device_works() -> None:
     assert {"d0", "d1", "d2", "d3", "d4"} == set(result["device_id"])
 
 
+def test_the_default_policy_swaps_too() -> None:
+    assert run_seed(scenario("swap"), 0, 8.5).metrics["preemptions"] > 0
+
+
 def test_swapping_is_not_recomputing() -> None:
     config = scenario("swap").model_copy(update={"requests": 300})
     config = config.model_copy(update={"router": config.router.with_policy("round_robin")})

@@ -36,8 +36,9 @@ def describe_command(trace: str, out: str | None) -> None:
     figure = Path(DEFAULT_OUT, "workload", f"{Path(trace).name.split('.')[0]}.png") if out is None else Path(out)
     with progress_bar(f"reading {trace}"):
         frame = read_trace(trace)
-    print_table(description_table(describe(frame), trace))
-    Console().print(f"Open {plot_workload(frame, figure)}", soft_wrap=True)
+    found = describe(frame)
+    print_table(description_table(found, trace))
+    Console().print(f"Open {plot_workload(frame, figure, timed=found.timed)}", soft_wrap=True)
 
 
 @workload.command("convert")

@@ -7,13 +7,12 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from olp_ray.workload.columns import is_timed
 
-
-def plot_workload(frame: pd.DataFrame, path: str | Path, spans: int = 60) -> Path:
+def plot_workload(frame: pd.DataFrame, path: str | Path, spans: int = 60, *, timed: bool = True) -> Path:
     """Arrival rate in `spans` equal spans, and CDFs of prompt and output tokens, as a PNG. Returns its path.
 
-    The file's folder is made where there is none. A trace without arrival times has no rate to draw.
+    The file's folder is made where there is none. Of a trace without arrival times (not
+    timed) there is no rate to draw.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -21,7 +20,7 @@ def plot_workload(frame: pd.DataFrame, path: str | Path, spans: int = 60) -> Pat
     figure = Figure(figsize=(10, 4), layout="constrained")
     FigureCanvasAgg(figure)
     rate, lengths = figure.subplots(1, 2)
-    if is_timed(frame):
+    if timed:
         counts, edges = np.histogram(frame["arrived_at"], bins=spans)
         rate.stairs(counts / np.diff(edges), edges, fill=True, alpha=0.8)
         rate.set(xlabel="time (s)", ylabel="requests/s")

@@ -58,7 +58,7 @@ def test_a_file_without_arrival_times_has_no_numbers_about_time(tmp_path: Path) 
     assert not found.timed
     assert all(map(math.isnan, (found.span_s, found.rate_per_s, found.gap_variation, found.peak_to_mean)))
     assert found.prompt_tokens.mean == 20
-    assert plot_workload(read_trace(file), tmp_path / "w.png").read_bytes().startswith(b"\x89PNG")
+    assert plot_workload(read_trace(file), tmp_path / "w.png", timed=found.timed).read_bytes().startswith(b"\x89PNG")
 
 
 @pytest.mark.parametrize(("times", "expected"), [((0, 1, 1), False), ((1, 0, 2), True)])
