@@ -118,6 +118,9 @@ class IngressLine:
                     reading.result()
             except RayActorError as error:  # `deliver` tells whether it comes back
                 _log.warning("ingress %s lost the coordinator: %s", self._ingress_id, type(error).__name__)
+            except RayError:  # the coordinator is there, and its answers are lost
+                _log.exception("the stream to ingress %s failed", self._ingress_id)
+                await asyncio.sleep(_RETRY_S)
             finally:
                 reading.cancel()
 
@@ -134,7 +137,7 @@ class IngressLine:
 async def read_streams(open_stream: Callable[[], Any], take: Callable[[Any], None]) -> None:
     """Give every item to `take`, one stream of batches after the other, until one is empty.
 
-    Raises `RayActorError` when the actor at the other end dies.
+    Raises `RayActorError` when the actor at the other end dies, another `RayError` when the stream fails otherwise.
     """
     while True:
         batches = 0
