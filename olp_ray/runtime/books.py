@@ -41,13 +41,16 @@ class Books:
         return self.is_here(key) or key in self.orphans
 
     def device_events(self, report: Report) -> list[Event]:
-        """Devices that have come or gone since we last heard."""
-        there = self.processes.is_there
+        """Devices that have come or gone since we last heard.
+
+        One that was lost announces itself when it is back: a report may be of an ingress that has yet to notice.
+        """
+        there, gone = self.processes.is_there, self.processes.is_gone
         events: list[Event] = []
         for loss in report.lost:
             events += self.processes.lost(loss) if there(loss.device_id, loss.incarnation) else []
         for device in report.devices:
-            events += self.processes.up(device)
+            events += [] if gone(device.id, device.incarnation) else self.processes.up(device)
         return events
 
     def take_back(self, reports: Mapping[str, Report]) -> list[Event]:

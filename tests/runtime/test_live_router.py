@@ -655,6 +655,23 @@ def test_the_loss_of_a_device_is_no_error_when_several_ingresses_tell_it():
     assert [device.id for device in bench.priced.router.ledger.devices] == ["d1"]
 
 
+def test_a_report_by_who_has_not_noticed_the_loss_of_a_device_does_not_bring_it_back_and_its_process_does():
+    bench = Bench(fleet="2xB1M1000")
+    gone, stays = bench.priced.router.ledger.devices
+    for ingress in "ij":
+        bench.live.hello(ingress, Report(devices=(gone, stays), number=1))
+    bench.live.report([DeviceLost(gone.id, 0)])
+    bench.live.hello("i", Report(devices=(gone, stays), number=2))
+    bench.live.hello("j", Report(devices=(gone,), lost=(DeviceLost(stays.id, 0),), number=2))
+    bench.tick()
+    assert len(bench.priced.router.ledger.devices) == 0
+    bench.live.device_up(gone)  # only the connection was broken
+    newer = dataclasses.replace(stays, incarnation=4)
+    bench.live.hello("i", Report(devices=(gone, newer), number=3))
+    bench.tick()
+    assert list(bench.priced.router.ledger.devices) == [gone, newer]
+
+
 class TestLines:
     """An ingress that loses its stream, or leaves, while the router goes on."""
 
