@@ -143,6 +143,9 @@ class Dispatcher:
             # another one of the same attempt is of a coordinator that restarted and did not know that it runs
             ticket.told = ticket.told or known.key != assign.key
             return
+        if ticket.received_tokens:  # another ingress told first that its device is lost
+            self._fail_midway(ticket)
+            return
         ticket.assignment = assign
         if not self._to_start:
             asyncio.get_running_loop().call_soon(self._start)
@@ -218,12 +221,15 @@ class Dispatcher:
             if ticket.over or ticket.assignment is None or ticket.assignment.key.device_id != device.id:
                 continue
             if ticket.received_tokens:
-                self._reporter.report(Cancelled(ticket.request.key))
-                ticket.fail(RuntimeShellError("the engine was lost after the first token"))
+                self._fail_midway(ticket)
             else:
                 ticket.assignment = None
                 again.append(ticket)
         return again
+
+    def _fail_midway(self, ticket: Ticket) -> None:
+        self._reporter.report(Cancelled(ticket.request.key))
+        ticket.fail(RuntimeShellError("the engine was lost after the first token"))
 
     def _receive(self, tokens: Tokens) -> None:
         if self._is_current(tokens.key):

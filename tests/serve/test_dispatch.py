@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from olp_ray.core.types import Assign, AssignmentKey, Cancelled, Device, ReplicaRefused, Request, Stage
+from olp_ray.errors import RuntimeShellError
 from olp_ray.serve.dispatch import Dispatcher
 from olp_ray.serve.engines.emulated import Tokens, Work
 
@@ -154,3 +155,22 @@ def test_what_runs_is_not_started_elsewhere_by_a_coordinator_that_does_not_know_
     assert devices == ["d1"]
     assert received_tokens == 5
     assert events == [Cancelled(Request("r", 0.0, 10, 20.0).key)]
+
+
+def test_an_answer_that_is_under_way_fails_when_it_is_assigned_anew_before_its_ingress_notices_the_loss():
+    async def main():
+        dispatcher = Dispatcher("i", coordinator=None, engines={})
+        request = Request("r", 0.0, 10, 20.0)
+        ticket = dispatcher.open(request, 20, "name")
+        old, new = (AssignmentKey("r", Stage.MIXED, f"d{attempt}", 0, attempt) for attempt in (0, 1))
+        dispatcher._take(Assign(old, request))
+        dispatcher._to_start.clear()
+        dispatcher._receive(Tokens(old, 7, False))
+        dispatcher._take(Assign(new, request))
+        tokens = ticket.tokens()
+        first = await anext(tokens)
+        with pytest.raises(RuntimeShellError, match="lost after the first token"):
+            await asyncio.wait_for(anext(tokens), 2.0)
+        return first, dispatcher._to_start, dispatcher._reporter._events
+
+    assert asyncio.run(main()) == (7, {}, [Cancelled(Request("r", 0.0, 10, 20.0).key)])
