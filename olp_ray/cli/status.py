@@ -12,7 +12,12 @@ from rich.table import Table
 
 @click.command()
 @click.option("--name", default="olp-ray-coordinator", show_default=True, help="The coordinator's name.")
-@click.option("--address", default="auto", show_default=True, help="The Ray that it runs in.")
+@click.option(
+    "--address",
+    default="auto",
+    show_default=True,
+    help="HOST:PORT of the Ray that it runs in; `olp-ray serve` prints it.  auto: RAY_ADDRESS, else the newest here.",
+)
 def status(name: str, address: str) -> None:
     """Show queue, devices, price shards and errors of a running coordinator.
 
@@ -31,6 +36,7 @@ def status_table(found: dict[str, Any]) -> Table:
     up_s = found["now_s"] - found["started_s"]
     title = f"policy {found['policy']}, process up {up_s:.0f} s, restarted {found['restarts']} times"
     table = Table("what", "value", title=title)
+    table.add_row("Ray at", found["ray_address"])
     table.add_row("waiting", str(found["waiting"]))
     table.add_row("on devices", ", ".join(f"{device}: {count}" for device, count in sorted(found["residents"].items())))
     table.add_row("unknown to the router, running", str(found["orphans"]))

@@ -19,4 +19,11 @@ def find_actor(name: str) -> Any:
         known = sorted(
             a["name"] for a in ray.util.list_named_actors(all_namespaces=True) if a["namespace"] == NAMESPACE
         )
-        raise RuntimeShellError(f"no actor {name!r} runs here; running: {', '.join(known) or 'none'}") from error
+        raise RuntimeShellError(
+            f"no actor {name!r} runs here (Ray at {ray_address()}); running: {', '.join(known) or 'none'}"
+        ) from error
+
+
+def ray_address() -> str:
+    """HOST:PORT of the Ray that this process is connected to, as `--address` and RAY_ADDRESS take it."""
+    return str(ray.get_runtime_context().gcs_address)

@@ -10,7 +10,7 @@ from typing import Any
 import ray
 
 from olp_ray.errors import RuntimeShellError
-from olp_ray.runtime.names import find_actor
+from olp_ray.runtime.names import find_actor, ray_address
 
 _CONNECT_TIMEOUT_S = 3.0
 _ANSWER_TIMEOUT_S = 5.0  # a busy Ray answers late
@@ -21,7 +21,7 @@ _FRAME_HEADER_BYTES, _TYPE_AT, _SETTINGS = 9, 3, 4
 
 
 def coordinator_status(name: str, address: str = "auto") -> dict[str, Any]:
-    """What the running coordinator of this name says of itself.
+    """What the running coordinator of this name says of itself, and `ray_address`, the Ray that it runs in.
 
     Raises `RuntimeShellError` when no Ray runs at this address, or no coordinator of this name in it.
     """
@@ -31,8 +31,13 @@ def coordinator_status(name: str, address: str = "auto") -> dict[str, Any]:
             ray.init(address=address, log_to_driver=False, logging_level=logging.WARNING)
         except ConnectionError as error:
             raise RuntimeShellError(f"no Ray runs at {address!r}: start `olp-ray serve` first") from error
-    status: dict[str, Any] = ray.get(find_actor(name).status.remote())
-    return status
+    try:
+        coordinator = find_actor(name)
+    except RuntimeShellError as error:
+        raise RuntimeShellError(
+            f"{error}; if it runs in another Ray, name that with --address: `olp-ray serve` prints it"
+        ) from error
+    return {**ray.get(coordinator.status.remote()), "ray_address": ray_address()}
 
 
 def _require_listener(address: str) -> None:

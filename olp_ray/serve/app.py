@@ -15,7 +15,7 @@ from ray import serve
 from olp_ray.config.serve import ServeConfig
 from olp_ray.core.types import Device
 from olp_ray.errors import ConfigError
-from olp_ray.runtime.names import NAMESPACE
+from olp_ray.runtime.names import NAMESPACE, ray_address
 from olp_ray.runtime.wiring import RunningCoordinator, open_ray, start_coordinator
 from olp_ray.serve.engines.actor import EngineActor
 from olp_ray.serve.ingress import Ingress
@@ -23,6 +23,7 @@ from olp_ray.serve.lengths import OutputLengths
 from olp_ray.sim.engine import engine_spec
 
 _APPLICATION = "olp-ray"
+_START_TAKES = "10 to 60 s, the most on a busy machine and after an install"
 
 
 class Endpoint:
@@ -54,6 +55,8 @@ def run(config: ServeConfig, blocking: bool = True) -> Endpoint:
     devices = serving_devices(config)
     require_free_port(config.host, config.port)
     owns_ray = not ray.is_initialized()
+    if blocking:
+        print(f"starting Ray, coordinator, {len(devices)} engines and ingress: {_START_TAKES}", flush=True)
     if owns_ray:
         open_ray()
     endpoint = _start(config, devices)
@@ -130,6 +133,8 @@ def _print_welcome(endpoint: Endpoint) -> None:
     model = endpoint.models[0]
     print(f"olp-ray serves {', '.join(endpoint.models)} at {endpoint.url} ({len(endpoint.engines)} emulated engines)")
     print(f"policy {status['policy']}; price shards: {status['shards']} ({status['shards_reason']})")
+    address = ray_address()
+    print(f"Ray at {address}; from another terminal: olp-ray status --address {address}")
     print("try:")
     print(f"  curl {endpoint.url}/v1/chat/completions -H 'content-type: application/json' \\")
     print(

@@ -25,6 +25,8 @@ def test_status_of_a_running_coordinator_and_of_one_that_does_not_run(ray_local)
         console.print(status_table(coordinator_status("status-test")))
     text = captured.get()
     assert "policy online_lp" in text
+    address = ray_local.get_runtime_context().gcs_address
+    assert address in text
     assert "d0: 0, d1: 0" in text
     assert "2 (shards=2 was asked for)" in text
     for line in ("blocks rebuilt after a fault of their shard", "silent shards replaced"):
@@ -32,8 +34,10 @@ def test_status_of_a_running_coordinator_and_of_one_that_does_not_run(ray_local)
     for line in ("updates that came too late to count, by shard", "errors of shards", "errors"):
         assert re.search(rf"{line}\W+none\b", text)
     ray_local.kill(running.actor)
-    with pytest.raises(RuntimeShellError, match="no actor 'nothing' runs here"):
+    with pytest.raises(RuntimeShellError, match="no actor 'nothing' runs here") as caught:
         coordinator_status("nothing")
+    assert f"Ray at {address}" in str(caught.value)
+    assert "--address" in str(caught.value)
 
 
 @pytest.mark.parametrize(
