@@ -65,7 +65,7 @@ def report(out: Path) -> str:
         _balanced_note(),
         records_table(_balanced_rows(runs)),
     ]
-    parts += ["### Ablations", records_table(_ablation_rows(runs))]
+    parts += ["### Ablations", _ablation_note(), records_table(_ablation_rows(runs))]
     parts.append(_provenance(runs))
     return "\n\n".join(part for part in parts if part) + "\n"
 
@@ -145,6 +145,13 @@ def _balanced_rows(runs: pd.DataFrame) -> list[dict[str, str]]:
 def _gain(runs: pd.DataFrame, cell: str, metric: str, variant: str) -> str:
     found = verdict(runs, cell, Claim(metric, variant, ALWAYS))
     return "" if found is None else f" ({100 * found.gain:+.1f})"
+
+
+def _ablation_note() -> str:
+    return (
+        "`value` is the mean over all seeds of the row's own policy; `minus full` is paired, over the seeds that it "
+        "shares with the full policy (their number is under `seeds`)."
+    )
 
 
 def _ablation_rows(runs: pd.DataFrame) -> list[dict[str, str]]:

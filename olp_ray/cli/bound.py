@@ -18,12 +18,14 @@ from olp_ray.sweep.bound import BOUNDED, Effort, bound_metrics, check_bounded, s
 from olp_ray.sweep.outputs import claim_folder, write_summary
 from olp_ray.sweep.trial import settle_arrivals
 
+METRIC_HELP = (
+    f"{', '.join(BOUNDED)}; may be given many times.  [all but finished; with a sim.horizon_s: attainment and finished]"
+)
+
 
 @click.command()
 @bound_options
-@click.option(
-    "--metric", "metrics", multiple=True, metavar="NAME", help=f"{', '.join(BOUNDED)}; may be given many times.  [all]"
-)
+@click.option("--metric", "metrics", multiple=True, metavar="NAME", help=METRIC_HELP)
 @click.option("--seed", type=int, metavar="S", help="Where a trace starts, and every random draw.  [0]")
 @click.option(
     "--grid", type=click.IntRange(min=1), default=16, show_default=True, metavar="N", help="Periods of a bucket."
@@ -51,6 +53,9 @@ def bound(
 
     The bound is of the period model (mode period, the default here): rates are per period, an iteration is a period,
     and of a kind of device only its slots and KV tokens count. In timed mode there is none.
+
+    `finished` needs a scenario file with a `sim: {horizon_s: N}` (--scenario): without an end, every request finishes.
+    With one there is no bound of the means: they speak of what was served only.
 
     \b
     Examples:

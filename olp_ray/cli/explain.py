@@ -21,7 +21,8 @@ _TIMEOUT_S = 10.0
 LEGEND = (
     "reward: V, what starting now earns. option_value: V less the price of the life on the best device, at least 0. "
     "not_waiting: what is lost by not starting now. key: not_waiting per unit of price on the cheapest device. level: "
-    "class of keys close to each other; higher levels start first. docs/policies.md has the rule."
+    "class of keys close to each other; higher levels start first. docs/policies.md has the rule. earliest_start_s: "
+    "when it would fit there if nothing else went first, a lower bound."
 )
 _NUMBERS = ("reward", "slot_price", "kv_price", "prefill_price", "earliest_start_s")  # of a device
 

@@ -16,7 +16,7 @@ from rich.table import Table
     "--address",
     default="auto",
     show_default=True,
-    help="HOST:PORT of the Ray that it runs in; `olp-ray serve` prints it.  auto: RAY_ADDRESS, else the newest here.",
+    help="HOST:PORT of the Ray that it runs in; `olp-ray serve` prints it.  auto: RAY_ADDRESS, else one of here.",
 )
 def status(name: str, address: str) -> None:
     """Show queue, devices, price shards and errors of a running coordinator.

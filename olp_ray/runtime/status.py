@@ -30,7 +30,10 @@ def coordinator_status(name: str, address: str = "auto") -> dict[str, Any]:
         try:
             ray.init(address=address, log_to_driver=False, logging_level=logging.WARNING)
         except ConnectionError as error:
-            raise RuntimeShellError(f"no Ray runs at {address!r}: start `olp-ray serve` first") from error
+            raise RuntimeShellError(
+                f"no Ray runs at {address!r}, or it wants a token: start `olp-ray serve` first, and set "
+                "RAY_AUTH_MODE=token where --address or RAY_ADDRESS names a Ray with token authentication"
+            ) from error
     try:
         coordinator = find_actor(name)
     except RuntimeShellError as error:

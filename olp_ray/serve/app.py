@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import errno
+import os
 import signal
 import socket
 import threading
@@ -134,7 +135,8 @@ def _print_welcome(endpoint: Endpoint) -> None:
     print(f"olp-ray serves {', '.join(endpoint.models)} at {endpoint.url} ({len(endpoint.engines)} emulated engines)")
     print(f"policy {status['policy']}; price shards: {status['shards']} ({status['shards_reason']})")
     address = ray_address()
-    print(f"Ray at {address}; from another terminal: olp-ray status --address {address}")
+    token = "RAY_AUTH_MODE=token " if os.environ.get("RAY_AUTH_MODE") == "token" else ""  # Ray sets it where it asks
+    print(f"Ray at {address}; in another terminal: {token}olp-ray status --address {address}")
     print("try:")
     print(f"  curl {endpoint.url}/v1/chat/completions -H 'content-type: application/json' \\")
     print(

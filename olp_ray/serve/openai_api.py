@@ -97,15 +97,15 @@ def filler(first: int, count: int) -> str:
 
 def rejection(reject: Reject) -> ApiError:
     """429 when it is a matter of load, 503 when nothing can serve it now, 400 when it never fits."""
-    extra = {
+    extra: dict[str, str | float] = {
         "reason": str(reject.reason),
         "limit": reject.limit,
         "knob": reject.knob,
-        "retry_after_s": reject.retry_after_s,
     }
     text = f"rejected: {reject.reason} ({reject.limit}); see {reject.knob}"
     if reject.reason == RejectReason.NEVER_FITS:
         return ApiError(400, text, "invalid_request_error", code="context_length_exceeded", extra=extra)
+    extra["retry_after_s"] = reject.retry_after_s
     status, kind = (503, "service_unavailable") if reject.reason in _UNAVAILABLE else (429, "rate_limit_exceeded")
     return ApiError(status, text, kind, code=str(reject.reason), extra=extra, headers=retry_after(reject.retry_after_s))
 

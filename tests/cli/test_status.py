@@ -91,6 +91,17 @@ def test_the_port_of_a_ray_is_taken_for_one(ray_local):
     _require_listener(ray_local.get_runtime_context().gcs_address)
 
 
+def test_a_ray_that_refuses_is_named_with_what_it_may_want(monkeypatch):
+    def refuses(**_):
+        raise ConnectionError
+
+    monkeypatch.setattr("ray.is_initialized", lambda: False)
+    monkeypatch.setattr("olp_ray.runtime.status._require_listener", lambda address: None)
+    monkeypatch.setattr("ray.init", refuses)
+    with pytest.raises(RuntimeShellError, match=r"no Ray runs at '10\.0\.0\.1:6379', or it wants a token"):
+        coordinator_status("any", "10.0.0.1:6379")
+
+
 def test_an_empty_ray_address_is_none(monkeypatch):
     monkeypatch.setenv("RAY_ADDRESS", "")
     _require_listener("auto")  # Ray looks for itself then

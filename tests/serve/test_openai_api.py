@@ -99,6 +99,8 @@ def test_a_rejection_says_reason_limit_knob_and_when_to_come_back(reason, status
     assert error.headers.get("retry-after") == retry
     inside = error.body["error"]
     assert (inside["reason"], inside["limit"], inside["knob"]) == (reason, "queue_size=4", "queue_size")
+    assert inside.get("retry_after_s") == (None if retry is None else 2.2)
+    assert ("retry_after_s" in inside) == (retry is not None)
 
 
 def test_streamed_text_is_the_whole_text():

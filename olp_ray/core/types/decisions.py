@@ -13,7 +13,11 @@ from olp_ray.errors import OlpRayError
 
 
 class RejectReason(StrEnum):
-    """Why a request was turned away; stable strings, used as metric labels and in HTTP bodies."""
+    """Why a request was turned away; stable strings, used as metric labels and in HTTP bodies.
+
+    DEADLINE_PASSED: what earns something by a deadline can not be met any more. A request that is too long to make it
+    from the start is turned away so without having waited.
+    """
 
     NEVER_FITS = "never_fits"
     QUEUE_FULL = "queue_full"
@@ -33,7 +37,10 @@ class Assign:
 
 @dataclass(frozen=True, slots=True)
 class Reject:
-    """Turn the request away: why, the limit that it met, the knob that moves that limit, when to come back."""
+    """Turn the request away: why, the limit that it met, the knob that moves that limit, when to come back.
+
+    retry_after_s means nothing with NEVER_FITS: it will not fit later either.
+    """
 
     request: Request
     reason: RejectReason
