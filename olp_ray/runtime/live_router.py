@@ -217,15 +217,17 @@ class LiveRouter:
         since = [event for event in self._inbox if not isinstance(event, first)]
         devices = [event for event in self._inbox if isinstance(event, DeviceJoined | DeviceLost)]
         refused = [event for event in self._inbox if isinstance(event, ReplicaRefused)]
-        self._inbox = []
         # in one turn which devices there are and what runs on them: neither it nor its room must be assigned again
         known = [*devices, *self._books.orphans.updates(devices), *self._books.take_back(reports)]
         known += [*refused, *self._books.orphans.updates(refused)]
-        if known:
-            self._handle(self._clock(), known)
-        for ingress_id, report in reports.items():
-            self._agree_with(ingress_id, report)
-        self._inbox += since
+        self._inbox = []
+        try:
+            if known:
+                self._handle(self._clock(), known)
+            for ingress_id, report in reports.items():
+                self._agree_with(ingress_id, report)
+        finally:
+            self._inbox += since
 
     def _agree_with(self, ingress_id: str, report: Report) -> None:
         self._let_go(ingress_id, report)

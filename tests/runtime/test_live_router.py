@@ -209,6 +209,21 @@ def test_an_event_that_cannot_be_looked_up_is_dropped_and_counted_and_the_loop_g
     assert asyncio.run(main()) == (True, ["b"], {"EventError": 1})
 
 
+@pytest.mark.parametrize(
+    "bad",
+    [Report(in_flight=(InFlight(None, request("x")),)), Report(waiting=(Submission(None, 0.0),))],
+    ids=["in flight", "waiting"],
+)
+def test_a_report_that_cannot_be_read_does_not_lose_what_else_was_heard(bad):
+    bench = Bench(fleet="1xB1M1000")
+    bench.submit("a", "b")
+    [a] = bench.tick()
+    bench.live.report([Finished(a.key, 5)])
+    bench.live.hello("j", bad)
+    assert bench.live.errors["AttributeError"] == 1
+    assert ids(bench.tick()) == ["b"]
+
+
 def test_a_turn_that_fails_outside_the_router_does_not_end_the_loop_but_health_fails(monkeypatch):
     async def main():
         bench = Bench(stall_s=0.05)
