@@ -9,7 +9,8 @@ from olp_ray.config import FleetConfig, RouterConfig
 from olp_ray.config.build import build_priced_router
 from olp_ray.config.router import ObjectiveConfig
 from olp_ray.core.prices import InlinePricer
-from olp_ray.core.types import Arrived, Assign, Finished, Request, Started
+from olp_ray.core.router import Router
+from olp_ray.core.types import Arrived, Assign, Device, Finished, Request, Started
 from olp_ray.errors import PriceError
 
 STEP_S = 0.1
@@ -87,3 +88,29 @@ def test_what_was_decided_stands_when_a_price_update_fails(make_priced):
     for _ in range(2):
         assert not priced.handle(prices.next_update_s(), []).faults
     assert prices.missed == missed + 2 * len(prices.device_ids)  # of the two that failed
+
+
+@pytest.mark.parametrize("early", [1e-16, 1e-12, 1e-10, 1e-8])
+def test_a_call_a_hair_before_an_update_is_due_misses_no_tables(make_priced, early):
+    priced = make_priced()
+    assert decided(priced, 20) == 20
+    prices = priced.router.policy.prices
+    missed = prices.missed
+    for _ in range(200):
+        due_s = prices.next_update_s()
+        update_id = prices.snapshot()["index"]
+        priced.handle(due_s * (1 - early), [])
+        assert prices.snapshot()["index"] == update_id + (due_s * (1 - early) == due_s)
+        priced.handle(due_s, [])
+        assert prices.snapshot()["index"] == update_id + 1
+    assert prices.missed == missed
+
+
+@pytest.mark.parametrize("update_s", [0.1, 0.3, 0.7, 1.0, 1 / 3])
+def test_updates_come_one_by_one_whatever_quotients_round_to(make_settings, limits, make_request, update_s):
+    settings = make_settings(update_s=update_s, bucket_s=2 * update_s)
+    router = Router([Device("g", 4, 1000, 1.0)], "online_lp", settings, limits, seed=0)
+    router.handle(0.0, [Arrived(make_request())])
+    for index in range(1, 500):
+        assert router.policy.prices.next_update_s() == index * update_s
+        router.handle(index * update_s, [])

@@ -35,7 +35,7 @@ from olp_ray.core.types import Objective, PricesReady, PriceWork
 from olp_ray.errors import PriceError
 
 DRAWN_STEP = 0.2  # steps that are drawn to a price only have to say how one moment differs from the next
-_EDGE = 1e-9  # an update that is due within this share of U is due
+_EDGE = 1e-9  # a quotient of times that is within this of a whole number is one
 
 
 class PriceUpdates:
@@ -66,6 +66,7 @@ class PriceUpdates:
         return self._anchor.prefill
 
     def next_update_s(self) -> float:
+        """An update is due from this time on, to the bit: its tables are, too (`PriceWork.due_s`)."""
         return (self._index + 1) * self._settings.update_s
 
     def update(
@@ -82,12 +83,11 @@ class PriceUpdates:
         weights (J,) multiplies the reward of each waiting request.
         """
         self._arrived.extend(view.prices)
-        index = math.floor(now_s / self._settings.update_s + _EDGE)
         self._follow_fleet(view.ledger)
-        if index <= self._index:
+        if now_s < self.next_update_s():
             return None
-        self._index = index
-        self._apply_tables(self._grid_at(index))
+        self._index = self._index_at(now_s)
+        self._apply_tables(self._grid_at(self._index))
         self._renew_base_price(view, history, objective, now_s)
         if self.base_price <= 0:
             self._reset_prices()
@@ -118,6 +118,13 @@ class PriceUpdates:
         self.missed, self._grid, self._index = int(state["missed"]), int(state["grid"]), int(state["index"])
         self._accepted = np.full(len(self.device_ids), -1, dtype=np.int64)
         self._in_flight, self._rebuild_blocks, self._arrived = None, True, []
+
+    def _index_at(self, now_s: float) -> int:
+        """u of the update that is due now; a quotient may round to either side of a whole number."""
+        index = math.floor(now_s / self._settings.update_s + _EDGE)
+        if index * self._settings.update_s > now_s:
+            index -= 1
+        return max(index, self._index + 1)
 
     def _grid_at(self, index: int) -> int:
         return math.floor(index * self._settings.update_s / self._settings.bucket_s + _EDGE)
