@@ -24,7 +24,7 @@ from olp_ray.core.priced_router import PricedRouter
 from olp_ray.core.prices import InlinePricer, Pricer
 from olp_ray.core.router import Router
 from olp_ray.core.types import Device, Event
-from olp_ray.runtime.background import background
+from olp_ray.runtime.background import background, repeat
 from olp_ray.runtime.clock import LiveClock
 from olp_ray.runtime.export import RayExporter
 from olp_ray.runtime.lines import GRACE_S
@@ -93,6 +93,7 @@ class Coordinator:
         if state is not None:
             self._live.restore(state, GRACE_S)
             _log.warning("coordinator restarted from a snapshot; waiting for ingresses to report")
+        self._exporter = RayExporter()
         self._tasks: list[asyncio.Task[None]] = []
         sys.setswitchinterval(_SWITCH_S)
         gc.freeze()  # what was imported is not looked through again: a full collection takes 45 ms with it
@@ -193,7 +194,9 @@ class Coordinator:
     def _running(self) -> LiveRouter:
         """The router, its loops started by the first call in this process."""
         if not self._tasks:
-            loops = (self._live.run(), self._start_shards_again(), self._keep_snapshots(), self._export_metrics())
+            snapshots = repeat(self._runtime.snapshot_s, self._keep_snapshot, self._failed)
+            metrics = repeat(_EXPORT_S, self._export_metrics, self._failed)
+            loops = (self._live.run(), self._start_shards_again(), snapshots, metrics)
             self._tasks = [background(loop) for loop in loops]
         return self._live
 
@@ -202,22 +205,17 @@ class Coordinator:
             await asyncio.sleep(_SHARDS_AFTER_S)
             self._pricer.start()
 
-    async def _keep_snapshots(self) -> None:
-        while True:
-            await asyncio.sleep(self._runtime.snapshot_s)
-            try:
-                ours = {"epoch_s": self._clock.epoch_s, "now_s": self._clock(), "restarts": self._restarts}
-                state = {**self._live.snapshot(), **ours}
-                await self._keeper.put.remote(await asyncio.to_thread(pickle.dumps, state))
-            except Exception as error:  # the next one is tried
-                self._live.errors[type(error).__name__] += 1
-                _log.exception("snapshot failed")
+    async def _keep_snapshot(self) -> None:
+        ours = {"epoch_s": self._clock.epoch_s, "now_s": self._clock(), "restarts": self._restarts}
+        state = {**self._live.snapshot(), **ours}
+        await self._keeper.put.remote(await asyncio.to_thread(pickle.dumps, state))
 
     async def _export_metrics(self) -> None:
-        exporter = RayExporter()
-        while True:
-            await asyncio.sleep(_EXPORT_S)
-            exporter.export(observe(self._live, self._core, self._pricer))
+        self._exporter.export(observe(self._live, self._core, self._pricer))
+
+    def _failed(self, error: Exception) -> None:
+        self._live.errors[type(error).__name__] += 1
+        _log.error("a snapshot or the export of metrics failed", exc_info=error)
 
 
 def _last_snapshot(keeper: Any) -> dict[str, Any] | None:
