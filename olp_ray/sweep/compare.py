@@ -130,7 +130,8 @@ def compare(
         "bounded": metric if bound else None,
     }
     write_summary(out, scenario, arrivals, files, content)
-    return Comparison(runs, times, arrivals, _figures(tasks, metric, scenario.mode, out), replaced)
+    figures = _figures(tasks, metric, scenario.mode, out, bound)
+    return Comparison(runs, times, arrivals, figures, replaced)
 
 
 def run_task(task: Task, tell: Tell, *, open_router: OpenRouter | None = None) -> Outcome:
@@ -159,10 +160,12 @@ def _bound_of(scenario: ScenarioConfig, seed: int, rate: float | None, metric: s
     return found.bound
 
 
-def _figures(tasks: Sequence[Task], metric: str, mode: Mode, out: Path) -> tuple[Path, ...]:
+def _figures(tasks: Sequence[Task], metric: str, mode: Mode, out: Path, bound: bool) -> tuple[Path, ...]:
+    seeds = list(dict.fromkeys(task.seed for task in tasks))
+    title = f"seed {seeds[0]}" + (f", the first of {len(seeds)}" if len(seeds) > 1 else "")
     first = {task.policy: task.folder / "requests.parquet" for task in reversed(tasks)}
     drawn = tuple(dict.fromkeys((*DRAWN_ALWAYS, metric)))
     return (
-        plot_comparison(out / "results.parquet", out / FIGURES[0], drawn, mode),
-        plot_latency_cdfs(dict(reversed(first.items())), out / FIGURES[1], mode),
+        plot_comparison(out / "results.parquet", out / FIGURES[0], drawn, mode, metric if bound else None),
+        plot_latency_cdfs(dict(reversed(first.items())), out / FIGURES[1], mode, title),
     )

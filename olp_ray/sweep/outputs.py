@@ -53,7 +53,8 @@ def save_run(run: SeedRun, scenario: ScenarioConfig, arrivals: Arrivals, folder:
     if run.prices is not None and len(run.prices):
         write_parquet(run.prices, folder / "prices.parquet")
     label = f"{scenario.router.policy}:{scenario.router.preset}"
-    figures = [plot_latency_cdfs({label: folder / "requests.parquet"}, folder / "latency.png", scenario.mode)]
+    requests = {label: folder / "requests.parquet"}
+    figures = [plot_latency_cdfs(requests, folder / "latency.png", scenario.mode, f"seed {run.seed}")]
     if run.result.timeline is not None:
         figures.append(plot_timeline(folder, folder / "timeline.png", scenario.mode))
     content = {"seed": run.seed, "metrics": run.metrics, "decision_time": run.decision_time}
