@@ -1,10 +1,13 @@
-"""What is turned away whatever the policy says: requests that no device could ever run, and what overflows the queue.
+"""What is turned away whatever the policy says: requests that no device could ever run, what overflows the queue, and
+what no prediction goes beyond.
 
-Here live these two rules. What is rejected because it waited too long or is too dear is the policy's business.
+Here live these rules. What is rejected because it waited too long or is too dear is the policy's business.
 """
 
 from __future__ import annotations
 
+import dataclasses
+import math
 from collections.abc import Iterable
 
 from olp_ray.core.policies.settings import RouterLimits
@@ -18,10 +21,24 @@ class Refusals:
     def __init__(self, limits: RouterLimits) -> None:
         self._limits = limits
         self._largest_prompt: dict[tuple[str, Stage], int | None] = {}  # by model and stage; None: no device runs it
+        self._most_tokens: dict[tuple[str, Stage], float] = {}  # of a prediction, by model and stage
+
+    def bounded(self, request: Request, devices: Iterable[Device]) -> Request:
+        """The request with a prediction of at most the KV tokens of the largest device that may run it: one beyond
+        fits nowhere either, and what is learned and priced from it stays a length that a request can have."""
+        kind = request.model, request.stage
+        if kind not in self._most_tokens:
+            able = (device.kv_tokens for device in devices if device.can_run(request))
+            self._most_tokens[kind] = float(max(able, default=math.inf))
+        most = self._most_tokens[kind]
+        if request.predicted_output_tokens <= most:
+            return request
+        return dataclasses.replace(request, predicted_output_tokens=most)
 
     def forget(self) -> None:
         """The fleet is another one."""
         self._largest_prompt.clear()
+        self._most_tokens.clear()
 
     def never(self, request: Request, devices: Iterable[Device]) -> Reject | None:
         """A rejection if the request can run nowhere, whatever happens to load."""

@@ -200,6 +200,7 @@ class Router:
             self._refused.append(refusal)
             self.counters["rejected"] += 1
             return
+        request = self._refusals.bounded(request, self.ledger.devices)
         self.queue.add(request, 0)
         self._arrivals.append(request)
 

@@ -8,6 +8,7 @@ import pytest
 from olp_ray.config import FleetConfig, RouterConfig
 from olp_ray.config.build import build_priced_router
 from olp_ray.config.router import ObjectiveConfig
+from olp_ray.core.history import PREDICTED
 from olp_ray.core.prices import InlinePricer
 from olp_ray.core.router import Router
 from olp_ray.core.types import Arrived, Assign, Device, Finished, Request, Started
@@ -114,3 +115,12 @@ def test_updates_come_one_by_one_whatever_quotients_round_to(make_settings, limi
     for index in range(1, 500):
         assert router.policy.prices.next_update_s() == index * update_s
         router.handle(index * update_s, [])
+
+
+@pytest.mark.parametrize("predicted", [1e9, 1e160, 1e300])
+def test_a_huge_prediction_leaves_prices_and_history_finite(make_priced, predicted):
+    priced = make_priced()
+    assert decided(priced, 100, special={"predicted_output_tokens": predicted}) == 100
+    check_prices(priced.router.policy.prices)
+    most = max(device.kv_tokens for device in priced.router.ledger.devices)
+    assert priced.router.snapshot()["policy"]["history"]["rows"][:, PREDICTED].max() == most

@@ -19,6 +19,18 @@ def test_what_the_largest_device_holds_is_looked_up_again_when_told_so(make_requ
     assert refusals.never(fits, []).reason is RejectReason.NO_DEVICE
 
 
+def test_a_prediction_is_at_most_what_the_largest_device_that_runs_the_request_holds(make_request, make_device):
+    refusals = Refusals(RouterConfig().limits())
+    devices = [
+        make_device(kv_tokens=100, models=frozenset({"m"})),
+        make_device("g1", kv_tokens=200, models=frozenset({"n"})),
+    ]
+    for model, predicted, bounded in (("m", 100.0, 100.0), ("m", 1e160, 100.0), ("n", 1e300, 200.0), ("n", 7.5, 7.5)):
+        request = make_request(model=model, predicted=predicted)
+        found = refusals.bounded(request, devices)
+        assert (found.key, found.predicted_output_tokens) == (request.key, bounded)
+
+
 def test_lowest_priority_then_newest_is_beyond_the_queue(make_request):
     queue = WaitingQueue()
     for at, (name, priority) in enumerate((("a", 0), ("b", 1), ("c", 0), ("d", 0))):
