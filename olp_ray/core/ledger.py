@@ -34,6 +34,7 @@ from olp_ray.core.types import AssignmentKey, Device, EngineObserved, Request, S
 from olp_ray.errors import EventError, SnapshotError
 
 _FIELDS = 6
+MOST_STEP_SHARE = 1000.0  # of the device's first estimate; what an engine reports beyond is no step time
 
 _device_id_of = attrgetter("device_id")
 _sum = np.add.reduce  # what `sum` of an array does, without its detour
@@ -171,6 +172,12 @@ class Ledger:
         counts = (event.running, event.waiting, event.kv_tokens)
         if not (all(0 <= count < math.inf for count in counts) and event.age_s >= 0):
             raise EventError(f"{event} has a count or age that is negative or no number; expected >= 0")
+        most_s = MOST_STEP_SHARE * self.devices[g].step_s
+        if event.step_s is not None and most_s < event.step_s < math.inf:
+            raise EventError(
+                f"{event} has a step_s that is too large; expected at most {most_s:g} s, "
+                f"{MOST_STEP_SHARE:g} times the device's own"
+            )
         seen_by_engine = self._data[ASSIGNED_S, g, : self.count[g]] <= now_s - event.age_s
         ours = int(seen_by_engine.sum())
         extra = max(event.running + event.waiting - ours, 0)

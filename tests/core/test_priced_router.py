@@ -11,8 +11,8 @@ from olp_ray.config.router import ObjectiveConfig
 from olp_ray.core.history import PREDICTED
 from olp_ray.core.prices import InlinePricer
 from olp_ray.core.router import Router
-from olp_ray.core.types import Arrived, Assign, Device, Finished, Request, Started
-from olp_ray.errors import PriceError
+from olp_ray.core.types import Arrived, Assign, Device, EngineObserved, Finished, Request, Started
+from olp_ray.errors import EventError, PriceError
 
 STEP_S = 0.1
 
@@ -124,3 +124,12 @@ def test_a_huge_prediction_leaves_prices_and_history_finite(make_priced, predict
     check_prices(priced.router.policy.prices)
     most = max(device.kv_tokens for device in priced.router.ledger.devices)
     assert priced.router.snapshot()["policy"]["history"]["rows"][:, PREDICTED].max() == most
+
+
+@pytest.mark.parametrize("step_s", [1e300, 1e3])
+def test_an_absurd_step_time_is_a_fault_and_not_believed(make_priced, step_s):
+    priced = make_priced()
+    step = priced.handle(0.0, [EngineObserved("d0", 0, 0, 0, step_s, 0.0)])
+    assert [type(fault) for fault in step.faults] == [EventError]
+    assert "expected at most" in str(step.faults[0])
+    assert priced.router.ledger.step_s[0] == priced.router.ledger.step_s[1]
