@@ -65,7 +65,7 @@ def run(config: ServeConfig, blocking: bool = True) -> Endpoint:
     if blocking:
         _print_welcome(endpoint)
         _wait_for_end()
-        print("\nstopping")
+        print("\nstopping", flush=True)
         endpoint.close()
     return endpoint
 
