@@ -19,7 +19,7 @@ OBJECTIVE = dict.fromkeys(("throughput", "e2e", "ttft", "qps", "tail_e2e", "tail
     ("record", "fields", "name", "values"),
     [
         (Request, REQUEST, "id", [""]),
-        (Request, REQUEST, "arrival_s", [math.nan, math.inf]),
+        (Request, REQUEST, "arrival_s", [math.nan, math.inf, 1e200, -1.1e12]),
         (Request, REQUEST, "prompt_tokens", [-1, math.nan, math.inf]),
         (Request, REQUEST, "max_output_tokens", [0, -1, math.nan]),
         (

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from olp_ray.errors import RequestError
 
+MOST_TIME_S = 1e12  # either way: 30,000 years, so that squares of times stay finite
 MOST_PRIORITY = 100  # and -100 the least: priority is a power to which the objective raises a factor
 
 
@@ -51,7 +52,7 @@ class AssignmentKey(NamedTuple):
 class Request:
     """A request as the router sees it: never its true output length, only a prediction.
 
-    Raises `RequestError` for an empty id, a time that is not finite, a negative or infinite prompt, a limit below 1
+    Raises `RequestError` for an empty id, a time beyond 1e12 s, a negative or infinite prompt, a limit below 1
     token, quantiles that do not rise, a prediction that is not finite or below 1 token, or a priority not in -100..100.
     """
 
@@ -76,8 +77,10 @@ class Request:
         object.__setattr__(self, "key", RequestKey(self.id, self.stage))
         if not self.id:
             raise RequestError("request id is empty; expected a non-empty string")
-        if not math.isfinite(self.arrival_s):
-            raise RequestError(f"request {self.id!r}: arrival_s is {self.arrival_s}; expected a finite number")
+        if not abs(self.arrival_s) <= MOST_TIME_S:
+            raise RequestError(
+                f"request {self.id!r}: arrival_s is {self.arrival_s}; expected {-MOST_TIME_S:g} to {MOST_TIME_S:g}"
+            )
         if not 0 <= self.prompt_tokens < math.inf:
             raise RequestError(f"request {self.id!r}: prompt_tokens is {self.prompt_tokens}; expected >= 0")
         if self.max_output_tokens is not None and not 1 <= self.max_output_tokens < math.inf:
