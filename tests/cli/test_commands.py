@@ -19,7 +19,7 @@ from olp_ray.cli.group import COMMANDS
 from olp_ray.cli.serve import build_serve_config
 from olp_ray.config.router import PRESETS
 from olp_ray.config.sweep import load_sweep
-from olp_ray.core.explanation import Explanation
+from olp_ray.core.explanation import DeviceAnswer, Explanation
 from olp_ray.core.policies import POLICIES
 from olp_ray.errors import ConfigError
 from olp_ray.sweep.results import write_results
@@ -73,8 +73,10 @@ def test_simulate_explains_what_it_is_asked(tmp_path: Path) -> None:
 
 def test_the_legend_names_what_answers_have() -> None:
     named = set(re.findall(r"(\w+): ", LEGEND))
-    assert named == {"reward", "option_value", "not_waiting", "key", "level"}
-    assert named < {field.name for field in dataclasses.fields(Explanation)}
+    of_a_request = {"reward", "option_value", "not_waiting", "key", "level"}
+    assert named == of_a_request | {"earliest_start_s"}
+    assert of_a_request < {field.name for field in dataclasses.fields(Explanation)}
+    assert "earliest_start_s" in {field.name for field in dataclasses.fields(DeviceAnswer)}
 
 
 @pytest.mark.parametrize("question", ["r05", "r05@soon", "@3", "r05@-1", "r05@inf"])
