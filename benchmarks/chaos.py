@@ -157,14 +157,15 @@ async def disturb(load: Load, until_s: float, seed: int, stopped: list[int]) -> 
         still_to_do = still_to_do or rng.permutation(FAULTS).tolist()
         try:
             await strike(load, still_to_do[-1], rng, stopped)
-        except (RayError, TimeoutError):
+        except (RayError, TimeoutError, ProcessLookupError):
             load.outcome.faults["tried again"] += 1
             continue
         load.outcome.faults[still_to_do.pop()] += 1
 
 
 async def strike(load: Load, fault: str, rng: np.random.Generator, stopped: list[int]) -> None:
-    """Do it. Raises `RayError` or `TimeoutError` when the coordinator or a shard does not answer."""
+    """Do it. Raises `RayError` or `TimeoutError` when the coordinator or a shard does not answer, `ProcessLookupError`
+    when it has gone since it answered."""
     if fault == "lose_device":
         await load.lose_device()
         return
