@@ -94,6 +94,7 @@ class Preset(Model):
     joint_deadlines: bool = False
     max_wait_ttfts: Positive | None = None  # X as a multiple of the TTFT threshold, in place of E2E thresholds
     urgency_ttfts: Positive = 0.2  # tau in seconds likewise
+    urgency_periods: Positive = 10.0  # tau in period mode
     exempt_share: float = 0.01
 
 
@@ -111,9 +112,10 @@ PRESETS: dict[str, Preset] = {
     ),
     "p95_ttft": Preset(
         weights=(0, 0, 0, 0.01, 0, 1),
-        doc="95 of 100 first tokens inside the TTFT threshold",
+        doc="95 of 100 first tokens inside the TTFT threshold, and soon",
         rejects="deadline",
-        urgency_ttfts=0.5,
+        urgency_ttfts=4,
+        urgency_periods=200,
     ),
     "p99_ttft": Preset(
         weights=(0, 0, 0, 0.01, 0, 1),
@@ -213,7 +215,7 @@ def online_lp_settings(
             "horizon_s": 2048.0,
             "lookahead_s": 1024.0,
             "reward_window_s": 2048.0,
-            "urgency_s": 10.0,
+            "urgency_s": preset.urgency_periods,
             "gate_horizon_s": 50.0,
         }
     else:

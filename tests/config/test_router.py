@@ -32,7 +32,9 @@ def test_seconds_follow_from_the_thresholds() -> None:
 
 def test_a_deadline_counts_from_further_ahead_where_nothing_else_has_weight() -> None:
     urgency_s = {name: RouterConfig(preset=name).settings("timed").online_lp.urgency_s for name in PRESETS}
-    assert (urgency_s["attainment"], urgency_s["balanced"]) == (1.0, 0.4)
+    assert (urgency_s["p95_ttft"], urgency_s["attainment"], urgency_s["balanced"]) == (8.0, 1.0, 0.4)
+    periods = {name: RouterConfig(preset=name).settings("period").online_lp.urgency_s for name in PRESETS}
+    assert (periods["p95_ttft"], periods["attainment"], periods["balanced"]) == (200, 10, 10)
 
 
 def test_what_is_given_wins_over_preset_and_ratio() -> None:
