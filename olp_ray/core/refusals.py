@@ -9,10 +9,18 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from olp_ray.core.policies.settings import RouterLimits
 from olp_ray.core.queue import WaitingQueue
 from olp_ray.core.types import Device, Reject, RejectReason, Request, Stage
+
+
+class Largest(NamedTuple):
+    """What the largest device that may run a kind of request can hold."""
+
+    prompt_tokens: float  # -inf: no device runs it
+    output_tokens: float  # that a prediction may say; inf: no device runs it
 
 
 class Refusals:
@@ -20,41 +28,41 @@ class Refusals:
 
     def __init__(self, limits: RouterLimits) -> None:
         self._limits = limits
-        self._largest_prompt: dict[tuple[str, Stage], int | None] = {}  # by model and stage; None: no device runs it
-        self._most_tokens: dict[tuple[str, Stage], float] = {}  # of a prediction, by model and stage
+        self._largest: dict[tuple[str, Stage], Largest] = {}  # by model and stage
 
     def bounded(self, request: Request, devices: Iterable[Device]) -> Request:
         """The request with a prediction of at most the KV tokens of the largest device that may run it: one beyond
         fits nowhere either, and what is learned and priced from it stays a length that a request can have."""
-        kind = request.model, request.stage
-        if kind not in self._most_tokens:
-            able = (device.kv_tokens for device in devices if device.can_run(request))
-            self._most_tokens[kind] = float(max(able, default=math.inf))
-        most = self._most_tokens[kind]
+        most = self._largest_for(request, devices).output_tokens
         if request.predicted_output_tokens <= most:
             return request
         return dataclasses.replace(request, predicted_output_tokens=most)
 
     def forget(self) -> None:
         """The fleet is another one."""
-        self._largest_prompt.clear()
-        self._most_tokens.clear()
+        self._largest.clear()
 
     def never(self, request: Request, devices: Iterable[Device]) -> Reject | None:
         """A rejection if the request can run nowhere, whatever happens to load."""
-        kind = request.model, request.stage
-        if kind not in self._largest_prompt:
-            able = [device for device in devices if device.can_run(request)]
-            self._largest_prompt[kind] = max((device.kv_tokens - device.block_tokens for device in able), default=None)
-        most = self._largest_prompt[kind]
+        most = self._largest_for(request, devices).prompt_tokens
         retry = self._limits.retry_after_s
-        if most is None:
+        if most == -math.inf:
             text = f"no device runs model {request.model!r}, stage {request.stage}"
             return Reject(request, RejectReason.NO_DEVICE, text, "fleet", retry)
         if request.prompt_tokens > most:
             text = f"prompt_tokens={request.prompt_tokens} of at most {most} on the largest device"
             return Reject(request, RejectReason.NEVER_FITS, text, "fleet kv_tokens", retry)
         return None
+
+    def _largest_for(self, request: Request, devices: Iterable[Device]) -> Largest:
+        kind = request.model, request.stage
+        if kind not in self._largest:
+            able = [device for device in devices if device.can_run(request)]
+            self._largest[kind] = Largest(
+                max((device.kv_tokens - device.block_tokens for device in able), default=-math.inf),
+                float(max((device.kv_tokens for device in able), default=math.inf)),
+            )
+        return self._largest[kind]
 
     def overflow(self, queue: WaitingQueue) -> list[Reject]:
         """What is beyond the bounded queue: lowest priority, then newest, goes."""
