@@ -40,6 +40,8 @@ class OnlineLPConfig(Model):
     update_s: Positive | None = None
     reward_window_s: Positive | None = None
     urgency_s: Positive | None = None
+    calm_urgency_s: Positive | None = None
+    calm_late_requests: NotNegative | None = None
     gate_horizon_s: Positive | None = None
     end_s: Positive | None = None
     max_wait_s: Positive | None = None
@@ -94,7 +96,8 @@ class Preset(Model):
     joint_deadlines: bool = False
     max_wait_ttfts: Positive | None = None  # X as a multiple of the TTFT threshold, in place of E2E thresholds
     urgency_ttfts: Positive = 0.2  # tau in seconds likewise
-    urgency_periods: Positive = 10.0  # tau in period mode
+    calm_urgency_ttfts: Positive | None = None  # tau likewise, in both modes, while few are late; None: the same
+    calm_late_share: NotNegative = 0.0  # few: this share of the arrivals remembered
     exempt_share: float = 0.01
 
 
@@ -114,8 +117,9 @@ PRESETS: dict[str, Preset] = {
         weights=(0, 0, 0, 0.01, 0, 1),
         doc="95 of 100 first tokens inside the TTFT threshold, and soon",
         rejects="deadline",
-        urgency_ttfts=4,
-        urgency_periods=200,
+        urgency_ttfts=0.5,
+        calm_urgency_ttfts=4,
+        calm_late_share=0.05,
     ),
     "p99_ttft": Preset(
         weights=(0, 0, 0, 0.01, 0, 1),
@@ -215,7 +219,7 @@ def online_lp_settings(
             "horizon_s": 2048.0,
             "lookahead_s": 1024.0,
             "reward_window_s": 2048.0,
-            "urgency_s": preset.urgency_periods,
+            "urgency_s": 10.0,
             "gate_horizon_s": 50.0,
         }
     else:
@@ -232,9 +236,13 @@ def online_lp_settings(
     if preset.max_wait_ttfts is not None:
         derived["max_wait_s"] = preset.max_wait_ttfts * ttft_s
     derived["max_wait_exempt_share"] = preset.exempt_share
+    derived["calm_late_requests"] = preset.calm_late_share * config.history
+    if preset.calm_urgency_ttfts is not None:
+        derived["calm_urgency_s"] = preset.calm_urgency_ttfts * ttft_s
     given = {k: v for k, v in config.model_dump().items() if v is not None}
     merged: dict[str, Any] = {"end_s": math.inf, **derived, **given}
     merged.setdefault("update_s", merged["bucket_s"] / 2)
+    merged.setdefault("calm_urgency_s", merged["urgency_s"])
     return OnlineLPSettings(**merged)
 
 

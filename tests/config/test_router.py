@@ -31,10 +31,20 @@ def test_seconds_follow_from_the_thresholds() -> None:
 
 
 def test_a_deadline_counts_from_further_ahead_where_nothing_else_has_weight() -> None:
-    urgency_s = {name: RouterConfig(preset=name).settings("timed").online_lp.urgency_s for name in PRESETS}
-    assert (urgency_s["p95_ttft"], urgency_s["attainment"], urgency_s["balanced"]) == (8.0, 1.0, 0.4)
-    periods = {name: RouterConfig(preset=name).settings("period").online_lp.urgency_s for name in PRESETS}
-    assert (periods["p95_ttft"], periods["attainment"], periods["balanced"]) == (200, 10, 10)
+    settings = {name: RouterConfig(preset=name).settings("timed").online_lp for name in PRESETS}
+    assert {name: settings[name].urgency_s for name in ("attainment", "p95_ttft", "balanced")} == {
+        "attainment": 1.0,
+        "p95_ttft": 1.0,
+        "balanced": 0.4,
+    }
+
+
+def test_only_the_95th_percentile_looks_further_while_few_are_late() -> None:
+    for mode, calm_s in (("timed", 8.0), ("period", 196.0)):
+        settings = {name: RouterConfig(preset=name).settings(mode).online_lp for name in PRESETS}  # type: ignore[arg-type]
+        calm = settings.pop("p95_ttft")
+        assert (calm.calm_urgency_s, calm.calm_late_requests) == pytest.approx((calm_s, 0.05 * 512))
+        assert all(lp.calm_urgency_s == lp.urgency_s for lp in settings.values())
 
 
 def test_what_is_given_wins_over_preset_and_ratio() -> None:

@@ -91,9 +91,19 @@ def describe(rules: Rules, columns: np.ndarray, weights: np.ndarray, known: Rati
 
 
 @part
+def urgency_of(rules: Rules, requests: np.ndarray) -> float:
+    """tau: the calm one while few requests wait past their TTFT threshold."""
+    late = 0
+    for j in range(len(requests)):
+        late += requests[j].waited_s > requests[j].ttft_threshold_s
+    return rules.calm_urgency_s if late <= rules.calm_late_requests else rules.urgency_s
+
+
+@part
 def weigh(rules: Rules, plans: Plans, arrival_s: np.ndarray, uncached: np.ndarray, found: Candidates) -> None:
     """Fill in V, F and L of each request on each device, the mean of L, and A where it is largest."""
     devices, count = found.starts.shape
+    urgency_s = urgency_of(rules, found.requests)
     looked_at = 1 if len(uncached) == 1 and are_alike(plans) else devices
     for j in range(count):
         request = found.requests[j]
@@ -109,9 +119,7 @@ def weigh(rules: Rules, plans: Plans, arrival_s: np.ndarray, uncached: np.ndarra
             limits = (request.e2e_threshold_s, request.ttft_threshold_s)
             start.first_token_s, start.life_s = first_s, life_s
             start.value = start_value(rules.weights, window_s, *about, *limits, first_s, life_s)
-            at_stake = urgency(
-                rules.weights, window_s, rules.urgency_s, plans.mean_step_s, *about, *limits, first_s, life_s
-            )
+            at_stake = urgency(rules.weights, window_s, urgency_s, plans.mean_step_s, *about, *limits, first_s, life_s)
             lost = max(lost, at_stake)
             all_lives_s += life_s
         request.lost, request.mean_life_s = lost, all_lives_s / looked_at

@@ -52,10 +52,10 @@ def rules_of(numbers: np.ndarray) -> Rules:
     return Rules(
         weights,
         limits,
-        *(at[12], at[13], at[14], at[15], at[16], at[17]),  # to level_ratio
-        *(at[18], at[19], at[20], at[21]),  # guard and gate
-        *(at[22], at[23], at[24]),  # starvation bound
-        *(at[25], at[26], at[27], at[28] > 0),
+        *(at[12], at[13], at[14], at[15], at[16], at[17], at[18], at[19]),  # to level_ratio
+        *(at[20], at[21], at[22], at[23]),  # guard and gate
+        *(at[24], at[25], at[26]),  # starvation bound
+        *(at[27], at[28], at[29], at[30] > 0),
     )
 
 

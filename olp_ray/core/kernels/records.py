@@ -69,6 +69,8 @@ class Rules(NamedTuple):
     reward_window_s: float
     end_s: float
     urgency_s: float
+    calm_urgency_s: float
+    calm_late_requests: float
     regular_price: float
     level_ratio: float
     guard: float

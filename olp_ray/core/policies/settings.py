@@ -31,6 +31,8 @@ class OnlineLPSettings:
     reward_window_s: float  # W
     end_s: float  # T: rewards count what is done by then, as in the paper; inf: by W after arrival
     urgency_s: float  # tau
+    calm_urgency_s: float  # tau while few wait past their TTFT threshold
+    calm_late_requests: float  # at most so many are few
     regular_price: float  # eps0: share of the uncongested price in every request's cost
     level_ratio: float  # ranks within this ratio are equal and go by arrival
     guard: float  # devices below this utilisation are not protected by the gate

@@ -219,6 +219,22 @@ def test_refused_requests_respect_reservations(at_prices, length, starts):
 # -- starvation bound and rejection -----------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(("late", "first"), [(1, "short"), (2, "old")])
+def test_the_shortest_goes_first_until_more_than_a_few_are_late(at_prices, late, first):
+    waiting = [request("old", 10, 60, 40.0), request("short", 10, 20, 1.0)]
+    waiting += [request(f"late{i}", 10, 60, 50.0) for i in range(late)]
+    router = at_prices(
+        [Device("g1", 1, 1000, 1)],
+        {},
+        {"g1": (0.001, 0.0)},
+        waiting=waiting,
+        urgency_s=10.0,
+        calm_urgency_s=200.0,
+        calm_late_requests=1.0,
+    )
+    assert next(iter(placed(router.handle(NOW_S, [])))) == first
+
+
 def test_a_request_at_the_bound_goes_first_and_is_not_gated(at_prices):
     busy = {"g0": [(10, 500, 5)] * 9}
     waiting = [request("fresh", 5, 5, 5), request("late", 5, 60, 31)]
