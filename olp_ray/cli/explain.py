@@ -22,7 +22,7 @@ LEGEND = (
     "reward: V, what starting now earns. option_value: V less the price of the life on the best device, at least 0. "
     "not_waiting: what is lost by not starting now. key: not_waiting per unit of price on the cheapest device. level: "
     "class of keys close to each other; higher levels start first. docs/policies.md has the rule. earliest_start_s: "
-    "when it would fit there if nothing else went first, a lower bound."
+    "when room is planned there, if nothing else goes first; residents that end before their plan make it sooner."
 )
 _NUMBERS = ("reward", "slot_price", "kv_price", "prefill_price", "earliest_start_s")  # of a device
 

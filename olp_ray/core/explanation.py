@@ -56,8 +56,9 @@ class DeviceAnswer:
     """One request on one device. Prices are those of its whole life there; None where the policy has none.
 
     reasons are all that stand in the way, heaviest first; none: it could start here. earliest_start_s is when it would
-    fit if nothing else were admitted before (a lower bound, by the plans of the residents); None: never as things are,
-    or the device is not open to it.
+    fit if nothing else were admitted before, by the present plans of the residents. It is no bound: a plan is a
+    quantile of what remains, and most residents end before it. None: never as things are, or the device is not open to
+    it.
     """
 
     device_id: str

@@ -5,13 +5,15 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from olp_ray.core.explanation import RequestState, StartRule, WaitReason
+from olp_ray.cli.explain import LEGEND
+from olp_ray.core.explanation import DeviceAnswer, RequestState, StartRule, WaitReason
 from olp_ray.core.policies import POLICIES
 from olp_ray.core.prices import build_tables
 from olp_ray.core.router import Router
@@ -28,6 +30,7 @@ from olp_ray.core.types import (
     Started,
 )
 
+DOCS = Path(__file__).parents[2] / "docs"
 NOW_S = 60.0
 CLOSED = {WaitReason.NOT_ELIGIBLE, WaitReason.DEVICE_DRAINING, WaitReason.REJECTED_NEXT, WaitReason.TOO_SMALL}
 ROOM = {WaitReason.NO_FREE_SLOT, WaitReason.KV_NOW, WaitReason.KV_LATER}
@@ -389,6 +392,18 @@ def test_prices_by_resource_make_the_price_that_decides(case, make_settings, lim
         assert [found.price for found in answer.devices] == pytest.approx(cost[:, j].tolist(), abs=1e-12)
         margins = [found.margin for found in answer.devices if not closed & set(found.reasons)]
         assert answer.option_value == max([0.0, *margins])
+
+
+def test_the_planned_start_is_no_bound_and_is_not_called_one(make_settings, limits):
+    """The one resident is planned to leave in 45 steps, and leaves now."""
+    case = moment(devices=(Device("g0", 1, 1000, 1.0),), residents=(("g0", 10, 50, 5),))
+    router = case.router(make_settings, limits)
+    planned_s = one(router, "r").on("g0").earliest_start_s
+    gone = Finished(AssignmentKey("held0", Stage.MIXED, "g0", 0, 0), 6)
+    assert starts(router.handle(NOW_S + 1, [gone])) == {"r": "g0"}
+    assert planned_s > NOW_S + 1
+    said = " ".join((DeviceAnswer.__doc__ + LEGEND + (DOCS / "deploy.md").read_text()).split())
+    assert ("lower bound" in said, said.count("It is no bound") + said.count("That is no bound")) == (False, 2)
 
 
 @pytest.mark.parametrize("reason", MOMENTS)
