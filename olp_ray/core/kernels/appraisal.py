@@ -18,6 +18,7 @@ from olp_ray.core.kernels.pricing import cost_from_now
 from olp_ray.core.kernels.records import (
     ARRIVAL_S,
     KEPT,
+    NEVER,
     PREDICTED,
     PRICED_OUT,
     PROMPT,
@@ -31,7 +32,7 @@ from olp_ray.core.kernels.records import (
     Ratios,
     Rules,
 )
-from olp_ray.core.kernels.rejection import own_or
+from olp_ray.core.kernels.rejection import own_or, passed
 from olp_ray.core.kernels.worth import resource_shares_of, start_value, urgency
 
 
@@ -44,21 +45,26 @@ def appraise(
     weights: np.ndarray,
     uncached: np.ndarray,
     known: Ratios,
+    refused: np.ndarray,
 ) -> Candidates:
     """Worth and price of every waiting request; where it may go is not decided yet.
 
-    columns (6, J or more) are those of the queue, weights (J,) multiplies the reward, uncached is (1 or G, J).
+    columns (6, J or more) are those of the queue, weights (J,) multiplies the reward, uncached is (1 or G, J). refused
+    (J,) is that of `refuse`, and gets whom the price turns away; those who are turned away do not count as late.
     """
     found = Candidates(
         describe(rules, columns, weights, known, plans.now_s), np.zeros((len(plans.devices), len(weights)), dtype=START)
     )
-    weigh(rules, plans, columns[ARRIVAL_S], uncached, found)
+    looked_at = weigh(rules, plans, columns[ARRIVAL_S], uncached, found)
     for g in range(len(plans.devices)):
         for j in range(len(weights)):
             output, start = found.requests[j].output_tokens, found.starts[g, j]
             prompt = uncached[g if len(uncached) > 1 else 0, j]
             price = market.prefill_price
             start.cost = cost_from_now(market.tables[g], rules.bucket_s, prompt, start.life_s, output, price)
+    if rules.limits.rejects != NEVER:
+        price_out(rules, found, passed(columns, len(weights), rules.max_wait_s, plans.now_s), refused)
+    lose(rules, plans, columns[ARRIVAL_S], looked_at, urgency_of(rules, found.requests, refused), found)
     for j in range(len(weights)):
         request = found.requests[j]
         request.volume = volume(
@@ -91,26 +97,28 @@ def describe(rules: Rules, columns: np.ndarray, weights: np.ndarray, known: Rati
 
 
 @part
-def urgency_of(rules: Rules, requests: np.ndarray) -> float:
-    """tau: the calm one while few requests wait past their TTFT threshold."""
+def urgency_of(rules: Rules, requests: np.ndarray, refused: np.ndarray) -> float:
+    """tau: the calm one while few of the requests that are kept wait past their TTFT threshold."""
     late = 0
     for j in range(len(requests)):
-        late += requests[j].waited_s > requests[j].ttft_threshold_s
+        late += refused[j] == KEPT and requests[j].waited_s > requests[j].ttft_threshold_s
     return rules.calm_urgency_s if late <= rules.calm_late_requests else rules.urgency_s
 
 
 @part
-def weigh(rules: Rules, plans: Plans, arrival_s: np.ndarray, uncached: np.ndarray, found: Candidates) -> None:
-    """Fill in V, F and L of each request on each device, the mean of L, and A where it is largest."""
+def window_of(rules: Rules, arrival_s: float) -> float:
+    """W of a request: rolling, or what a fixed end leaves."""
+    return max(rules.end_s - arrival_s, 0.0) if rules.end_s < math.inf else rules.reward_window_s
+
+
+@part
+def weigh(rules: Rules, plans: Plans, arrival_s: np.ndarray, uncached: np.ndarray, found: Candidates) -> int:
+    """Fill in V, F and L of each request on each device, and the mean of L; how many devices it had to look at."""
     devices, count = found.starts.shape
-    urgency_s = urgency_of(rules, found.requests)
     looked_at = 1 if len(uncached) == 1 and are_alike(plans) else devices
     for j in range(count):
         request = found.requests[j]
-        window_s = rules.reward_window_s
-        if rules.end_s < math.inf:
-            window_s = max(rules.end_s - arrival_s[j], 0.0)
-        lost, all_lives_s = -math.inf, 0.0
+        window_s, all_lives_s = window_of(rules, arrival_s[j]), 0.0
         for g in range(looked_at):
             start = found.starts[g, j]
             first_s = time_to_first_token(plans, g, uncached[g if len(uncached) > 1 else 0, j])
@@ -119,12 +127,27 @@ def weigh(rules: Rules, plans: Plans, arrival_s: np.ndarray, uncached: np.ndarra
             limits = (request.e2e_threshold_s, request.ttft_threshold_s)
             start.first_token_s, start.life_s = first_s, life_s
             start.value = start_value(rules.weights, window_s, *about, *limits, first_s, life_s)
-            at_stake = urgency(rules.weights, window_s, urgency_s, plans.mean_step_s, *about, *limits, first_s, life_s)
-            lost = max(lost, at_stake)
             all_lives_s += life_s
-        request.lost, request.mean_life_s = lost, all_lives_s / looked_at
+        request.mean_life_s = all_lives_s / looked_at
         for g in range(looked_at, devices):
             found.starts[g, j] = found.starts[0, j]
+    return looked_at
+
+
+@part
+def lose(
+    rules: Rules, plans: Plans, arrival_s: np.ndarray, looked_at: int, urgency_s: float, found: Candidates
+) -> None:
+    """Fill in A of each request, on that of the first `looked_at` devices where it is largest."""
+    for j in range(len(found.requests)):
+        request = found.requests[j]
+        window_s, lost = window_of(rules, arrival_s[j]), -math.inf
+        about = (request.waited_s, request.output_tokens, request.weight)
+        limits = (request.e2e_threshold_s, request.ttft_threshold_s)
+        for g in range(looked_at):
+            lives = (found.starts[g, j].first_token_s, found.starts[g, j].life_s)
+            lost = max(lost, urgency(rules.weights, window_s, urgency_s, plans.mean_step_s, *about, *limits, *lives))
+        request.lost = lost
 
 
 @part

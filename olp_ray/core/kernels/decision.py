@@ -14,7 +14,7 @@ from typing import Any, cast
 import numpy as np
 
 from olp_ray.core.kernels.admission import fill
-from olp_ray.core.kernels.appraisal import appraise, least_cost, price_out, volume
+from olp_ray.core.kernels.appraisal import appraise, least_cost, volume
 from olp_ray.core.kernels.compiler import kernel, part
 from olp_ray.core.kernels.lengths import mean_length
 from olp_ray.core.kernels.ordering import chosen, quantile, stable_order
@@ -22,7 +22,6 @@ from olp_ray.core.kernels.planning import any_room, begin, count_kv, empty_kv_to
 from olp_ray.core.kernels.records import (
     ARRIVAL_S,
     KEPT,
-    NEVER,
     PREDICTED,
     PROMPT,
     Candidates,
@@ -94,10 +93,8 @@ def decide(
     open_to, output, length = np.zeros((devices, 0), dtype=np.bool_), np.empty(0), np.empty(0)
     if devices > 0 and (look or (left > 0 and (at_bound > 0 or any_room(plans)))):
         count_kv(plans)
-        found = appraise(rules, market, plans, columns, weights, uncached, known)
+        found = appraise(rules, market, plans, columns, weights, uncached, known, refused)
         prompt, output, length = lengths_of(found.requests)
-        if rules.limits.rejects != NEVER:
-            price_out(rules, found, at_bound, refused)
         first = goes_first(rules, market, plans, columns[ARRIVAL_S], found.requests, past, known)
         allowed = may_hold(may_run, empty_kv_tokens(plans), prompt, length)
         placed, order, open_to = admit_all(

@@ -101,15 +101,11 @@ class OnlineLP:
 
     def appraise(self, view: View, now_s: float) -> Candidates:
         """Worth and price of every waiting request on every device."""
-        return kernels.appraisal.appraise(
-            self._rules,
-            self._market,
-            kernels.planning.begin(view.ledger.fleet, float(now_s), self._rules.prefill_ahead_s, 0),
-            view.waiting.columns,
-            self._queue_weights(view, now_s),
-            uncached_tokens(view),
-            view.calibration.ratios,
-        )
+        rules, queue, known = self._rules, view.waiting, view.calibration.ratios
+        plans = kernels.planning.begin(view.ledger.fleet, float(now_s), rules.prefill_ahead_s, 0)
+        refused, _ = kernels.rejection.refuse(rules.limits, rules.weights, plans, queue.columns, len(queue), known)
+        weights, uncached = self._queue_weights(view, now_s), uncached_tokens(view)
+        return kernels.appraisal.appraise(rules, self._market, plans, queue.columns, weights, uncached, known, refused)
 
     def worth(self, view: View, now_s: float) -> Worth:
         """What the next decision would weigh; the price of a life is split by pricing it with a resource free."""

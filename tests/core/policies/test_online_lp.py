@@ -235,6 +235,33 @@ def test_the_shortest_goes_first_until_more_than_a_few_are_late(at_prices, late,
     assert next(iter(placed(router.handle(NOW_S, [])))) == first
 
 
+@pytest.mark.parametrize(("rejects", "reason"), [("deadline", "DEADLINE_PASSED"), ("max_wait", "PRICE")])
+def test_who_is_turned_away_in_this_decision_is_not_waiting_late(at_prices, rejects, reason):
+    """Neither for what starts first, nor for what is said of it beforehand."""
+    kept = [request("old", 10, 60, 40.0), request("short", 10, 20, 1.0)]
+    late = [request(f"late{i}", 10, 150, 50.0) for i in range(2)]
+    found = []
+    for waiting in (kept, kept + late):
+        router = at_prices(
+            [Device("g1", 1, 1000, 1)],
+            {},
+            {"g1": (0.01, 0.0)},
+            waiting=waiting,
+            rejects=rejects,
+            urgency_s=10.0,
+            calm_urgency_s=200.0,
+            calm_late_requests=1.0,
+            max_wait_s=45.0,
+        )
+        keys = [answer(router, name).key for name in ("old", "short")]
+        step = router.handle(NOW_S, [])
+        turned_away = [d.reason for d in step.decisions if not isinstance(d, Assign)]
+        assert turned_away == [RejectReason[reason]] * (len(waiting) - len(kept))
+        found.append((keys, placed(step)))
+    assert found[0] == found[1]
+    assert found[0][1] == {"short": "g1"}
+
+
 def test_a_request_at_the_bound_goes_first_and_is_not_gated(at_prices):
     busy = {"g0": [(10, 500, 5)] * 9}
     waiting = [request("fresh", 5, 5, 5), request("late", 5, 60, 31)]
