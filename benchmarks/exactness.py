@@ -1,6 +1,6 @@
 """How near shipped prices are to exact ones: the SAA dual of each update against its optimum by HiGHS.
 
-    python -m benchmarks.exactness --trace azure2023_conv.csv [--quick] [--write-page]
+    python -m benchmarks.exactness --traces DIR [--quick] [--write-page]
 
 A whole run in period mode, prices warm-started as shipped. Every so many updates, the update's own batch (the samples
 of all its rounds, so that their weights add up to one batch) and its own forecast of occupancy make a packing LP. The
@@ -19,7 +19,8 @@ from typing import NamedTuple
 import click
 import numpy as np
 
-from benchmarks.quality.cells import CELLS, PeriodCell, period_workload
+from benchmarks.quality.arguments import read_cells
+from benchmarks.quality.cells import CELLS, CONVERSATIONS, PeriodCell, period_workload
 from benchmarks.results_page import records_table, replace_section
 from olp_ray.config import FleetConfig, RouterConfig
 from olp_ray.config.build import build_router
@@ -151,21 +152,43 @@ def report(rows: list[dict[str, str]], periods: int) -> str:
 
 
 @click.command()
-@click.option("--traces", type=click.Path(path_type=Path, exists=True, file_okay=False), help="Folder of the traces.")
-@click.option("--periods", default=20_000, show_default=True, help="Requests arrive for so many periods.")
-@click.option("--every", default=40, show_default=True, help="Measure one of so many updates.")
+@click.option(
+    "--traces",
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    help=f"Folder with {CONVERSATIONS}. Without it lengths are generated.",
+)
+@click.option(
+    "--periods",
+    type=click.IntRange(min=1),
+    default=20_000,
+    show_default=True,
+    help="Requests arrive for so many periods.",
+)
+@click.option(
+    "--every", type=click.IntRange(min=1), default=40, show_default=True, help="Measure one of so many updates."
+)
 @click.option("--quick", is_flag=True, help="A tenth of the periods, one workload and preset.")
 @click.option("--write-page", is_flag=True, help="Write the section in docs/results.md.")
 def main(traces: Path | None, periods: int, every: int, quick: bool, write_page: bool) -> None:
-    """Print the table of excesses."""
+    """Print how far shipped prices are from exact ones, on some cells of `benchmarks.quality` and some presets.
+
+    \b
+    Examples:
+      python -m benchmarks.exactness --quick
+      python -m benchmarks.exactness --traces DIR --periods 5000
+    """
+    read_cells(",".join(WORKLOADS), traces)
     chosen = [(cell, preset) for cell in WORKLOADS for preset in PRESETS]
     if quick:
-        chosen, periods = chosen[:1], periods // 10
+        chosen, periods = chosen[:1], max(1, periods // 10)
     rows = []
     for name, preset in chosen:
         cell = CELLS[name]
         assert isinstance(cell, PeriodCell)
-        rows.append(row(name, preset, run(cell, preset, periods, every, traces, seed=101)))
+        found = run(cell, preset, periods, every, traces, seed=101)
+        if not found:
+            raise click.UsageError(f"--every {every}: {periods} periods have no update to measure; expected less of it")
+        rows.append(row(name, preset, found))
         click.echo(str(rows[-1]), err=True)
     text = report(rows, periods)
     click.echo(text)

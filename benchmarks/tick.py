@@ -190,7 +190,13 @@ def report(costs: Sequence[Cost], by_horizon: Sequence[tuple[float, Cost]]) -> s
 @click.option("--quick", is_flag=True, help="Up to 64 devices and 1000 waiting, few repeats.")
 @click.option("--write-page", is_flag=True, help="Write the section in docs/results.md.")
 def main(quick: bool, write_page: bool) -> None:
-    """Print the table of costs."""
+    """Print what a decision and a price step cost, by devices and waiting requests, on this machine.
+
+    \b
+    Examples:
+      python -m benchmarks.tick --quick        # half a minute
+      python -m benchmarks.tick --write-page   # all sizes, into docs/results.md
+    """
     sizes = [(g, w) for g in DEVICES for w in WAITING if not quick or (g <= 64 and w <= 1000)]
     costs = []
     for devices, waiting in sizes:

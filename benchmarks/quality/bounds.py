@@ -13,6 +13,7 @@ from typing import NamedTuple
 import click
 import numpy as np
 
+from benchmarks.quality.arguments import read_cells
 from benchmarks.quality.cells import CELLS, PeriodCell, period_workload
 from benchmarks.quality.entries import SERVE, SHED, router_config
 from benchmarks.quality.verdicts import show
@@ -143,19 +144,33 @@ def report(rows: list[dict[str, str]], periods: int) -> str:
 
 @click.command()
 @click.option("--traces", type=click.Path(path_type=Path, exists=True, file_okay=False), help="Folder of the traces.")
-@click.option("--periods", default=1500, show_default=True, help="Requests arrive for so many periods.")
-@click.option("--cells", default=",".join(BOUNDED), show_default=True, help="Comma-separated period cells.")
-@click.option("--seed", default=101, show_default=True)
+@click.option(
+    "--periods",
+    type=click.IntRange(min=1),
+    default=1500,
+    show_default=True,
+    help="Requests arrive for so many periods.",
+)
+@click.option(
+    "--cells", default=",".join(BOUNDED), show_default=True, help="Comma-separated names or patterns of period cells."
+)
+@click.option("--seed", type=click.IntRange(min=0), default=101, show_default=True)
 @click.option("--write-page", is_flag=True, help="Write the section in docs/results.md.")
 def main(traces: Path | None, periods: int, cells: str, seed: int, write_page: bool) -> None:
-    """Print bounds and what policies reached."""
+    """Print bounds and what policies reached.
+
+    \b
+    Example:
+      python -m benchmarks.quality.bounds --cells slot-0.5 --periods 500
+    """
+    chosen = [cell for cell in read_cells(cells, traces) if isinstance(cell, PeriodCell)]
+    if not chosen:
+        period_cells = [name for name, cell in CELLS.items() if isinstance(cell, PeriodCell)]
+        raise click.UsageError(f"--cells {cells!r}: expected period cells ({', '.join(period_cells)})")
     rows = []
-    for name in cells.split(","):
-        cell = CELLS.get(name)
-        if not isinstance(cell, PeriodCell):
-            raise click.UsageError(f"--cells {name!r}: expected period cells")
+    for cell in chosen:
         rows += rows_of_cell(cell, periods, seed, traces)
-        click.echo(f"{name} done", err=True)
+        click.echo(f"{cell.name} done", err=True)
     text = report(rows, periods)
     click.echo(text)
     if write_page:

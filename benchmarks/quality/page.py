@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from benchmarks.quality.cells import CELLS
+from benchmarks.quality.cells import CELLS, TimedCell
 from benchmarks.quality.entries import (
     ABLATIONS,
     ALWAYS,
@@ -41,11 +41,11 @@ BALANCED = ("e2e_mean_s", "ttft_mean_s", "ttft_p95_s", "ttft_p99_s", "attainment
 INTRO = """## Quality: policies against each other
 
 `python -m benchmarks.quality --traces DIR --out DIR --write-page` runs what is missing and writes this section.
-Requests arrive for 20,000 periods (timed cells: 6,000 requests) and all are waited for; a rejected request is a miss.
+{lengths} and all are waited for; a rejected request is a miss.
 "shed": every policy with a central queue rejects by one rule, `rejects: deadline` with joint deadlines (what can not
 meet both thresholds any more; docs/policies.md), which lifts baselines as much as ours. "serve": `rejects: never`. The
-best baseline is picked per row, in its favour, from those tried there (of 15); each metric of ours has one preset, the
-same in every cell. Times are in periods in period cells and in seconds in timed ones. Gains are paired over seeds,
+best baseline is picked per row, in its favour, from those tried there ({tried}); each metric of ours has one preset,
+the same in every cell. Times are in periods in period cells and in seconds in timed ones. Gains are paired over seeds,
 ± one standard error; positive is
 better. Health columns are means over seeds. Tables hold what has been run so far: every row says on how many seeds; a
 baseline that was tried on fewer seeds than the others of its cell and is ahead there is named under "also ahead"."""
@@ -56,7 +56,11 @@ def report(out: Path) -> str:
     runs = read_runs(out)
     if runs.empty:
         return "no runs"
-    parts = [INTRO, "### Gates", records_table([_gate_row(line) for line in gates(runs) if line.passed is not None])]
+    parts = [
+        _intro(runs),
+        "### Gates",
+        records_table([_gate_row(line) for line in gates(runs) if line.passed is not None]),
+    ]
     parts.append(_not_run(gates(runs)))
     parts.append(_room_note())
     parts += ["### Each metric's preset against the best baseline", records_table(_claim_rows(runs))]
@@ -72,6 +76,20 @@ def report(out: Path) -> str:
 
 def write(out: Path) -> None:
     replace_section("quality", report(out))
+
+
+def _intro(runs: pd.DataFrame) -> str:
+    tried = runs.loc[runs["entry"].isin(BASELINES), "entry"].nunique()
+    return INTRO.format(lengths=_lengths(runs), tried=f"{tried} of {len(BASELINES)} in these runs")
+
+
+def _lengths(runs: pd.DataFrame) -> str:
+    """How long requests arrive in the runs at hand; runs of before it was recorded do not say."""
+    known = sorted(runs["periods"].dropna().unique()) if "periods" in runs else []
+    periods = " or ".join(f"{value:,.0f}" for value in known) or "`--periods`"
+    timed = {cell.requests for name in runs["cell"].unique() if isinstance(cell := CELLS.get(name), TimedCell)}
+    requests = " or ".join(f"{count:,}" for count in sorted(timed))
+    return f"Requests arrive for {periods} periods" + (f" (timed cells: {requests} requests)" if requests else "")
 
 
 def _gate_row(line: GateLine) -> dict[str, str]:

@@ -135,6 +135,7 @@ def run_task(task: Task) -> dict[str, Any]:
         "variant": task.variant,
         "entry": task.entry,
         "seed": task.seed,
+        "periods": task.periods if isinstance(task.cell, PeriodCell) else None,
         "key": task.key,
         "code": code_version(task.entry),
         "cpu_s": round(time.process_time() - began, 2),
@@ -249,7 +250,7 @@ def _run(tasks: Sequence[Task], workers: int) -> Iterator[Task]:
 
 
 def read_runs(out: Path) -> pd.DataFrame:
-    """All rows that were run: cell, variant, entry, seed, code, max_wait_limit_s and the metrics."""
+    """All rows that were run: cell, variant, entry, seed, periods, code, max_wait_limit_s and the metrics."""
     rows = []
     for path in sorted(out.glob("runs/*/*/*.json")):
         row = json.loads(path.read_text())

@@ -8,7 +8,8 @@ import json
 import pytest
 from click.testing import CliRunner
 
-from benchmarks.quality import runs
+from benchmarks.quality import __main__ as command
+from benchmarks.quality import page, runs
 from benchmarks.quality.__main__ import main
 from benchmarks.quality.cells import CELLS, PeriodCell, period_workload
 from benchmarks.quality.entries import SERVE, SHED, effective_variant, router_config
@@ -76,12 +77,25 @@ def test_the_command_runs_what_is_missing_and_prints_gates(tmp_path):
     first = CliRunner().invoke(main, arguments, catch_exceptions=False)
     assert "2 runs, 0 of them done before" in first.output
     assert "attainment in overload" in first.output
+    assert "Requests arrive for 200 periods and all are waited for" in first.output
+    assert "1 of 15 in these runs" in first.output
     second = CliRunner().invoke(main, arguments, catch_exceptions=False)
     assert "2 runs, 2 of them done before" in second.output
 
 
-@pytest.mark.parametrize(("flag", "value"), [("--cells", "nowhere"), ("--policies", "fastest")])
-def test_unknown_names_are_refused(tmp_path, flag, value):
-    result = CliRunner().invoke(main, ["--out", str(tmp_path), flag, value])
-    assert result.exit_code == 2
-    assert value in result.output
+def test_a_quick_run_says_that_it_judges_nothing(tmp_path, monkeypatch):
+    monkeypatch.setattr(command, "QUICK_PERIODS", 60)
+    arguments = ["--quick", "--out", str(tmp_path), "--workers", "1"]
+    result = CliRunner().invoke(main, arguments, catch_exceptions=False)
+    assert "too short to judge by" in result.output
+    assert "Requests arrive for 60 periods and" in result.output
+    refused = CliRunner().invoke(main, [*arguments, "--write-page"])
+    assert refused.exit_code == 2
+    assert "--write-page" in refused.output
+
+
+def test_runs_of_before_their_length_was_recorded_do_not_claim_one(tmp_path):
+    row = run_task(task(tmp_path))
+    del row["periods"]
+    task(tmp_path).path.write_text(json.dumps(row))
+    assert "Requests arrive for `--periods` periods and" in page.report(tmp_path)
