@@ -28,18 +28,22 @@ class TenantShares:
 
     def served(self, tenant: str, tokens: float, now_s: float) -> None:
         """Count a start of that many tokens."""
-        self._forget(now_s)
+        self.forget(now_s)
         self._tokens[tenant] = self._tokens.get(tenant, 0.0) + tokens
 
+    def forget(self, now_s: float) -> None:
+        """Let time pass up to now; a time before the last one changes nothing."""
+        self._tokens, self._at_s = self._left(now_s), max(now_s, self._at_s)
+
     def weights(self, tenants: Iterable[str], exponent: float, now_s: float) -> np.ndarray:
-        """Multiplier of the reward for each of these tenants, within [1 / LIMIT, LIMIT]."""
-        self._forget(now_s)
-        names = list(tenants)
-        active = set(self._tokens) | set(names)
-        mean = sum(self._tokens.values()) / max(len(active), 1)
+        """Multiplier of the reward for each of these tenants, within [1 / LIMIT, LIMIT]. Nothing is forgotten by it: it
+        may be asked about a time to come."""
+        left, names = self._left(now_s), list(tenants)
+        active = set(left) | set(names)
+        mean = sum(left.values()) / max(len(active), 1)
         if mean <= 0:
             return np.ones(len(names))
-        share = np.array([self._tokens.get(name, 0.0) for name in names]) / mean
+        share = np.array([left.get(name, 0.0) for name in names]) / mean
         return np.clip(np.maximum(share, 1e-12) ** -exponent, 1 / LIMIT, LIMIT)
 
     def snapshot(self) -> dict[str, Any]:
@@ -48,9 +52,9 @@ class TenantShares:
     def restore(self, state: Mapping[str, Any]) -> None:
         self._tokens, self._at_s = dict(state["tokens"]), float(state["at_s"])
 
-    def _forget(self, now_s: float) -> None:
+    def _left(self, now_s: float) -> dict[str, float]:
+        """Tokens per tenant that are not forgotten by now."""
         if now_s <= self._at_s:
-            return
+            return self._tokens
         kept = math.exp(-math.log(2.0) * (now_s - self._at_s) / self._half_life_s)
-        self._tokens = {name: left for name, tokens in self._tokens.items() if (left := tokens * kept) > _FORGOTTEN}
-        self._at_s = now_s
+        return {name: left for name, tokens in self._tokens.items() if (left := tokens * kept) > _FORGOTTEN}

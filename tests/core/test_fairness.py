@@ -34,7 +34,19 @@ def test_service_is_forgotten_by_half_lives_and_order_is_kept():
     shares.served("b", 100.0, 20.0)
     assert shares.weights(["a", "b"], 1.0, 20.0).tolist() == pytest.approx([1.0, 1.0])
     assert shares.weights(["a", "b"], 1.0, 20.0 + 10 * 30).tolist() == [1.0, 1.0]
+    shares.forget(20.0 + 10 * 30)
     assert shares.snapshot()["tokens"] == {}
+
+
+def test_a_question_forgets_nothing_and_says_what_holds_once_time_has_passed():
+    asked, plain = served(a=300.0, b=100.0), served(a=300.0, b=100.0)
+    asked.served("b", 70.0, 4.0)
+    plain.served("b", 70.0, 4.0)
+    told = asked.weights(["a", "b", "c"], 1.0, 7.3).tolist()
+    asked.weights(["a", "b"], 1.0, 1e5)
+    assert asked.snapshot() == plain.snapshot()
+    asked.forget(7.3)
+    assert asked.weights(["a", "b", "c"], 1.0, 7.3).tolist() == told
 
 
 def test_scaling_all_service_changes_no_weight():

@@ -64,6 +64,8 @@ class OnlineLP:
 
     def step(self, view: View, now_s: float, rng: np.random.Generator) -> PolicyStep:
         changed = False
+        if self._objective.tenant_fairness:
+            self._shares.forget(now_s)
         if view.arrivals:
             priority = np.array([float(request.priority) for request in view.arrivals])
             arrived_weights = self._weights(view.arrivals, priority, now_s)

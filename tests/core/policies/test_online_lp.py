@@ -20,6 +20,7 @@ from olp_ray.core.types import (
     Device,
     DeviceLost,
     EngineObserved,
+    Finished,
     IterationModel,
     Reconfigure,
     RejectReason,
@@ -445,6 +446,26 @@ def test_a_tenant_that_got_much_lately_comes_after_one_that_got_little(at_prices
     assert 0.9 < ratio[0.0] < 1.1  # devices get dearer, requests do not
     # heavy has all of the service of two tenants, twice the mean: 1/2; light has none: the limit of 10
     assert ratio[1.0] == pytest.approx(20.0 * ratio[0.0])
+
+
+@pytest.mark.parametrize("ahead_s", [0.0, 1e5])
+def test_questions_change_no_share_of_a_tenant_and_no_decision(make_settings, make_objective, limits, ahead_s):
+    objective = dataclasses.replace(make_objective(e2e=1, ttft=1), tenant_fairness=1.0)
+    rng, tenants = np.random.default_rng(4), ("big", "big", "big", "small")
+    routers = [Router([Device("g0", 2, 10**5, 1.0)], "online_lp", make_settings(objective), limits, 0) for _ in "ab"]
+    running = []
+    for tick in range(80):
+        now_s = 0.7 * tick
+        new = Request(f"r{tick}", now_s, 50, float(rng.integers(2, 9)), tenant=str(rng.choice(tenants)))
+        ended = [Finished(key, 5) for key, end_s in running if end_s <= now_s]
+        running = [(key, end_s) for key, end_s in running if end_s > now_s]
+        told = [router.handle(now_s, [*ended, Arrived(new)]).decisions for router in routers]
+        assert told[0] == told[1]
+        running += [(d.key, now_s + 5.0) for d in told[0] if isinstance(d, Assign)]
+        routers[1].explain(now_s + 0.3 + ahead_s)
+        shares = [router.snapshot()["policy"]["shares"] for router in routers]
+        assert shares[0] == shares[1]
+    assert set(shares[0]["tokens"]) == {"big", "small"}
 
 
 @pytest.mark.parametrize(("load_weight", "device_id"), [(0.0, "g0"), (1e-3, "g0"), (1.0, "g1")])
