@@ -22,7 +22,8 @@ LEGEND = (
     "reward: V, what starting now earns. option_value: V less the price of the life on the best device, at least 0. "
     "not_waiting: what is lost by not starting now. key: not_waiting per unit of price on the cheapest device. level: "
     "class of keys close to each other; higher levels start first. docs/policies.md has the rule. earliest_start_s: "
-    "when room is planned there, if nothing else goes first; residents that end before their plan make it sooner."
+    "when room is planned there, if nothing else goes first; residents that end before their plan make it sooner. "
+    "start_rule: where expected_start_s comes from; estimated_by_rank is often off by a factor of two."
 )
 _NUMBERS = ("reward", "slot_price", "kv_price", "prefill_price", "earliest_start_s")  # of a device
 

@@ -14,6 +14,7 @@ import numpy as np
 from olp_ray.core.explanation import DeviceAnswer, Explanation, RequestState, StartRule, WaitReason
 from olp_ray.core.policies.base import Policy, View
 from olp_ray.core.policies.outlook import REASONS, Outlook, Worth
+from olp_ray.core.policies.turns import planned_turns
 from olp_ray.core.queue import WaitingQueue
 from olp_ray.core.types import AssignmentKey, Request
 
@@ -43,6 +44,7 @@ def _waiting(view: View, policy: Policy, now_s: float, wanted: list[int]) -> Ite
     outlook, worth = policy.outlook(view, now_s), policy.worth(view, now_s)
     ids = [device.id for device in view.ledger.devices]
     first = outlook.first_left
+    turns = planned_turns(outlook, int(outlook.rank[wanted].max()))
     for j in wanted:
         request = view.waiting[j].request
         answers = []
@@ -51,7 +53,7 @@ def _waiting(view: View, policy: Policy, now_s: float, wanted: list[int]) -> Ite
             earliest_s = now_s + in_s if np.isfinite(in_s) else None
             answers.append(_device_answer(device_id, outlook.reasons(g, j), worth, g, j, earliest_s))
         rank = int(outlook.rank[j])
-        expected_s, rule = _expected(outlook, answers, j, first, now_s)
+        expected_s, rule = _expected(outlook, answers, turns, j, first, now_s)
         plain = Explanation(
             request.id,
             request.stage,
@@ -152,7 +154,7 @@ def _nearest(answers: list[DeviceAnswer]) -> WaitReason:
 
 
 def _expected(
-    outlook: Outlook, answers: list[DeviceAnswer], j: int, first: int | None, now_s: float
+    outlook: Outlook, answers: list[DeviceAnswer], turns: dict[int, float], j: int, first: int | None, now_s: float
 ) -> tuple[float | None, StartRule]:
     if j in outlook.starts:
         return now_s, StartRule.NEXT_DECISION
@@ -164,4 +166,6 @@ def _expected(
         starts_s = [answer.earliest_start_s for answer in open_to if answer.earliest_start_s is not None]
         if starts_s:
             return min(starts_s), StartRule.EARLIEST_FIT
+    if j in turns:
+        return now_s + turns[j], StartRule.ESTIMATED_BY_RANK
     return None, StartRule.UNKNOWN

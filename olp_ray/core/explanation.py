@@ -47,8 +47,9 @@ class StartRule(StrEnum):
     NEXT_DECISION = "next_decision"
     RESERVATION = "reservation"  # when the device that is kept for it has room, by the plans of its residents
     EARLIEST_FIT = "earliest_fit"  # it is the first that waits: the least `earliest_start_s` of the devices open to it
+    ESTIMATED_BY_RANK = "estimated_by_rank"  # when as many are planned to end as start by its turn (`policies.turns`)
     ALREADY_THERE = "already_there"  # assigned or running
-    UNKNOWN = "unknown"  # others go first, or a price has to fall: nothing exact can be said
+    UNKNOWN = "unknown"  # no device is open to it, or a price has to fall
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ import numpy as np
 
 from olp_ray.core import kernels
 from olp_ray.core.calibration import Calibration
-from olp_ray.core.kernels.records import Plans, Ratios
+from olp_ray.core.kernels.records import ENDS, Plans, Ratios
 from olp_ray.core.ledger import Ledger
 
 OCCUPANCY_LEVELS = (0.1, 0.3, 0.5, 0.7, 0.9)  # midpoints of five equal shares of a resident's remaining length
@@ -95,6 +95,12 @@ class Forecast:
         plans = self.plans(0)
         kernels.planning.plan(plans, g, self.level, self._calibration.ratios)
         return kernels.planning.earliest_fit(plans, g, prompt_tokens, length_tokens)
+
+    def planned_ends(self, g: int) -> np.ndarray:
+        """Steps until each of those on device g is planned to end, admitted candidates included, rising."""
+        plans = self.plans(0)
+        kernels.planning.plan(plans, g, self.level, self._calibration.ratios)
+        return plans.ahead[ENDS, g, : plans.devices[g]["planned"]]
 
     @property
     def ratios(self) -> Ratios:

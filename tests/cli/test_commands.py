@@ -73,7 +73,7 @@ def test_simulate_explains_what_it_is_asked(tmp_path: Path) -> None:
 
 def test_the_legend_names_what_answers_have() -> None:
     named = set(re.findall(r"(\w+): ", LEGEND))
-    of_a_request = {"reward", "option_value", "not_waiting", "key", "level"}
+    of_a_request = {"reward", "option_value", "not_waiting", "key", "level", "start_rule"}
     assert named == of_a_request | {"earliest_start_s"}
     assert of_a_request < {field.name for field in dataclasses.fields(Explanation)}
     assert "earliest_start_s" in {field.name for field in dataclasses.fields(DeviceAnswer)}

@@ -98,6 +98,10 @@ class Plans:
         steps = self.forecast.earliest_fit(g, float(self.prompt_tokens[j]), float(self.length_tokens[j]))
         return max(steps * float(self.step_s[g]), float(self.prefill_wait_s[g]))
 
+    def ends_s(self, g: int) -> list[float]:
+        """Seconds until each of those on device g is planned to end, soonest first."""
+        return [float(steps * self.step_s[g]) for steps in self.forecast.planned_ends(g)]
+
 
 def send_on(view: View) -> Outlook:
     """The outlook of a policy that sends every request on at once: one waits only while no device may run it."""
