@@ -26,6 +26,7 @@ LEGEND = (
     "start_rule: where expected_start_s comes from; estimated_by_rank is often off by a factor of two."
 )
 _NUMBERS = ("reward", "slot_price", "kv_price", "prefill_price", "earliest_start_s")  # of a device
+_TIMES = frozenset({"expected_start_s", "planned_end_s", "earliest_start_s"})  # tables show them from now on
 
 
 @click.command()
@@ -83,12 +84,16 @@ def print_legend(answers: Iterable[Mapping[str, Any]]) -> None:
 
 def overview_table(answers: Sequence[Mapping[str, Any]]) -> Table:
     """One line per request."""
-    table = Table("request", "state", "waited s", "rank", "reason", "reward", "option value", "key", "starts in by")
+    table = Table(
+        "request", "state", "waited s", "rank", "reason", "reward", "option value", "key", "starts in s", "by"
+    )
     for one in answers:
         state = one["state"] if one["device_id"] is None else f"{one['state']} on {one['device_id']}"
         numbers = (_text(one["reward"]), _text(one["option_value"]), _text(one["key"]))
         cells = (one["request_id"], state, _text(one["waited_s"]), _text(one["rank"]), one["reason"] or "")
-        table.add_row(*cells, *numbers, one["start_rule"])
+        starts_s = one["expected_start_s"]
+        in_s = "" if starts_s is None else _text(starts_s - one["now_s"])
+        table.add_row(*cells, *numbers, in_s, one["start_rule"])
     return table
 
 
@@ -99,15 +104,21 @@ def answer_table(answer: Mapping[str, Any], when: str) -> Table:
     names = ("waited_s", "reason", "rank", "reward", "option_value", "not_waiting", "key", "level")
     for name in (*names, "expected_start_s", "start_rule", "decoded_tokens", "planned_end_s"):
         if answer[name] is not None:
-            table.add_row(name, _text(answer[name]))
+            table.add_row(name, _cell(name, answer[name], answer["now_s"]))
     for device in answer["devices"]:
-        prices = {name: device[name] for name in _NUMBERS}
-        known = [f"{name} {_text(value)}" for name, value in prices.items() if value is not None]
+        known = [
+            f"{name} {_cell(name, device[name], answer['now_s'])}" for name in _NUMBERS if device[name] is not None
+        ]
         reasons = ", ".join(device["reasons"]) or "could start here"
         table.add_row(
             device["device_id"], "; ".join([reasons if answer["device_id"] is None else "", *known]).strip("; ")
         )
     return table
+
+
+def _cell(name: str, value: Any, now_s: float) -> str:
+    """A field as tables show it."""
+    return f"in {_text(value - now_s)} s" if name in _TIMES else _text(value)
 
 
 def _text(value: Any) -> str:

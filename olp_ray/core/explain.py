@@ -58,6 +58,7 @@ def _waiting(view: View, policy: Policy, now_s: float, wanted: list[int]) -> Ite
             request.id,
             request.stage,
             RequestState.WAITING,
+            now_s,
             now_s - request.arrival_s,
             reason=WaitReason.POLICY_NOT_READY if j in outlook.starts else _nearest(answers),
             rank=None if rank < 0 else rank,
@@ -91,6 +92,7 @@ def _on_devices(
             request.id,
             request.stage,
             RequestState.RUNNING if resident.started else RequestState.ASSIGNED,
+            now_s,
             resident.assigned_s - request.arrival_s,
             device_id=key.device_id,
             start_rule=StartRule.ALREADY_THERE,
@@ -104,7 +106,7 @@ def _on_devices(
 def _stranded(request: Request, now_s: float) -> Explanation:
     """A request of a fleet without devices."""
     waited_s = now_s - request.arrival_s
-    return Explanation(request.id, request.stage, RequestState.WAITING, waited_s, reason=WaitReason.DEVICE_LOST)
+    return Explanation(request.id, request.stage, RequestState.WAITING, now_s, waited_s, reason=WaitReason.DEVICE_LOST)
 
 
 def _device_answer(

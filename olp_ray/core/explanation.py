@@ -87,16 +87,18 @@ class DeviceAnswer:
 class Explanation:
     """Everything the router knows about one request.
 
-    reason is the heaviest on the device that is nearest to taking it; None unless it waits. rank counts from 0 in the
-    order of the next decision; None where it has none. option_value is y_j = max(0, max over devices of V - c) (paper,
-    Section 3.2), not_waiting what is lost by not starting now, key its ratio to the price, level the rank class of the
-    key; None where the policy has none. An assigned or running request is valued as it was when assigned, at the
-    prices now in force; planned_end_s is the median of what remains of it.
+    now_s is when it was asked, on the clock of all other times here. reason is the heaviest on the device that is
+    nearest to taking it; None unless it waits. rank counts from 0 in the order of the next decision; None where it has
+    none. option_value is y_j = max(0, max over devices of V - c) (paper, Section 3.2), not_waiting what is lost by not
+    starting now, key its ratio to the price, level the rank class of the key; None where the policy has none. An
+    assigned or running request is valued as it was when assigned, at the prices now in force; planned_end_s is the
+    median of what remains of it.
     """
 
     request_id: str
     stage: Stage
     state: RequestState
+    now_s: float
     waited_s: float
     device_id: str | None = None
     reason: WaitReason | None = None
