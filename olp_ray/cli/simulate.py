@@ -15,6 +15,7 @@ from olp_ray.cli.output import COMPILING, print_table, progress_bar, show_arriva
 from olp_ray.config.scenario import ScenarioConfig
 from olp_ray.errors import ConfigError
 from olp_ray.report.tables import summary_table
+from olp_ray.sim.result import Result
 from olp_ray.sweep.compiling import compiles
 from olp_ray.sweep.outputs import RUN_FILES, claim_folder, save_run
 from olp_ray.sweep.trial import OpenRouter, inline_router, run_seed, settle_arrivals
@@ -78,7 +79,7 @@ def simulate(
     print_legend(answer for _, answer in answers)
     for time_s, request_id in asked:
         if not any(time_s == at_s and answer.request_id == request_id for at_s, answer in run.answers):
-            Console().print(no_answer(request_id, time_s, run.result.requests), highlight=False, soft_wrap=True)
+            Console().print(no_answer(request_id, time_s, run.result), highlight=False, soft_wrap=True)
     took = run.decision_time
     Console().print(
         f"The router was called {took['calls']:.0f} times: mean {took['mean_ms']:.3g} ms, p99 {took['p99_ms']:.3g} ms, "
@@ -91,15 +92,26 @@ def simulate(
     Console().print(f"Tables are in {out}. Open {figures[-1]}", soft_wrap=True)
 
 
-def no_answer(request_id: str, time_s: float, requests: pd.DataFrame) -> str:
-    """Why nothing can be said of the request at that time; requests is the run's table."""
+def no_answer(request_id: str, time_s: float, result: Result) -> str:
+    """Why nothing can be said of the request at that time."""
+    requests = result.requests
     found = requests[requests["request_id"] == request_id]
     if found.empty:
         ids = requests["request_id"]
         return f"{request_id} is no request of this run: ids are {ids.min()} to {ids.max()}"
     if time_s < (arrival_s := found["arrival_s"].iloc[0]):
         return f"{request_id} has not arrived at {time_s:g} s: it does at {arrival_s:.3f} s"
-    return f"{request_id} is no longer there at {time_s:g} s: {found['status'].iloc[0]}"
+    gone = f"{request_id} is no longer there at {time_s:g} s: {found['status'].iloc[0]}"
+    return gone + rejection(result.decisions[result.decisions["request_id"] == request_id])
+
+
+def rejection(decisions: pd.DataFrame) -> str:
+    """When and why a request was rejected, by the decisions about it; empty if it was not."""
+    rejected = decisions[decisions["decision"] == "reject"]
+    if rejected.empty:
+        return ""
+    last = rejected.iloc[-1]
+    return f" at {last['time_s']:.3f} s: {last['reject_reason']} (limit {last['limit']}; knob {last['knob']})"
 
 
 def parse_question(text: str) -> tuple[float, str]:

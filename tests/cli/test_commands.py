@@ -71,6 +71,18 @@ def test_simulate_explains_what_it_is_asked(tmp_path: Path) -> None:
     assert LEGEND not in ok("simulate", *SMALL, *asked, "--policy", "central_fifo", "--out", tmp_path / "o")
 
 
+def test_a_question_about_a_rejected_request_is_told_why(tmp_path: Path) -> None:
+    scenario = ("--requests", "250", "--rate", "150", "--fleet", "1xa100-8b", "--policy", "online_lp:attainment")
+    text = ok("simulate", *scenario, "--explain", "r203@900", "--out", tmp_path / "o")
+    table = pd.read_parquet(tmp_path / "o" / "decisions.parquet").set_index("request_id")
+    rejected = table.loc["r203"]
+    assert rejected["decision"] == "reject"
+    assert (
+        f"r203 is no longer there at 900 s: rejected at {rejected['time_s']:.3f} s: {rejected['reject_reason']} "
+        f"(limit {rejected['limit']}; knob {rejected['knob']})" in text
+    )
+
+
 def test_the_legend_names_what_answers_have() -> None:
     named = set(re.findall(r"(\w+): ", LEGEND))
     of_a_request = {"reward", "option_value", "not_waiting", "key", "level", "start_rule"}
