@@ -2,8 +2,9 @@
 
 Prices are updated from recorded columns, every waiting request is weighed against them on every device, and margins
 above 0 are admitted greedily. Settings switch what the paper leaves open. Beyond the horizon T the paper says nothing:
-what still waits then starts in order of arrival. Until then a request whose reward has fallen to 0 waits; rejection
-(`core.policies.rejection`, never by default as in the paper) turns it away instead.
+what still waits then starts in order of arrival, and what fits no device that is there is passed over. Until then a
+request whose reward has fallen to 0 waits; rejection (`core.policies.rejection`) turns it away instead, and goes on
+beyond the horizon and while no device is there. Under the paper's weights nothing is rejected, as in the paper.
 
 Notation
     symbol     meaning                                                        shape          paper (Sections 2, 3)
@@ -27,7 +28,7 @@ from typing import Any
 
 import numpy as np
 
-from olp_ray.core.admission import Admission, admit_in_order, no_admission, plain_candidates
+from olp_ray.core.admission import admit_in_order, no_admission, plain_candidates
 from olp_ray.core.calibration import Calibration
 from olp_ray.core.forecast import Forecast, expected_occupancy
 from olp_ray.core.history import ArrivalHistory
@@ -38,7 +39,7 @@ from olp_ray.core.policies.outlook import NextDecision, Outlook, Worth, look_ahe
 from olp_ray.core.policies.rejection import RejectionRule
 from olp_ray.core.policies.settings import PolicySettings
 from olp_ray.core.reward import thresholds
-from olp_ray.core.types import Assign, Objective
+from olp_ray.core.types import Objective
 
 LEVEL = 0.5  # plans use predictions as they are; a resident past its prediction is taken at the median of what is left
 _EDGE = 1e-9  # a slot that begins within this share of its length has begun
@@ -71,32 +72,22 @@ class OnlineLPPaper:
         changed = self._arrivals.add(view.arrivals, np.ones(len(view.arrivals)), view.tick_s)
         if changed:
             self._prices.forget_before(self._slot(self._arrivals.changed_s))  # Section 4.3
-        if not view.waiting or not view.ledger.devices:
+        if not view.waiting:
             return PolicyStep(rate_changed=changed)
-        slot = self._slot(now_s)
         forecast = Forecast(view.ledger, self._uncalibrated, now_s, LEVEL, self._prefill_ahead_s)
-        if slot >= self._slots:
-            return dataclasses.replace(self._first_come(view, forecast), rate_changed=changed)
-        self._follow(view)
-        reward, columns = self._columns(view, now_s, slot)
-        largest = self._largest(reward)
-        begins = slot > self._updated
-        if begins:
-            self._update(view, now_s, slot, largest, rng)  # line 7
-        margin = self._margin(view, reward, columns, largest)  # line 8
         refused = self._rejection.look(view, forecast, self._objective, now_s)
-        margin[refused.any_reason] = -np.inf
-        if begins and self._settings.recording != "admitted":
-            self._record_best(margin, columns)  # line 9
-        placed = self._admit(view, forecast, margin)  # lines 10-16
+        slot = self._slot(now_s)
+        if view.ledger.devices and slot < self._slots:
+            placed = self._by_margin(view, forecast, refused.any_reason, now_s, slot, rng)
+            wake_s = (slot + 1) * self._settings.slot_s
+        else:
+            placed = self._first_come(view, forecast, refused.any_reason)
+            wake_s = forecast.next_room_s(now_s)
         self._rotation += len(placed)
-        if self._settings.recording == "admitted":
-            devices = len(view.ledger.devices)
-            self._prices.record(columns[[i * devices + g for i, g in placed]])
         rejected = list(self._rejection.reject_all(view, refused.codes, self._objective))
         started = [view.assign(i, g) for i, g in placed]
         left = len(rejected) + len(started) < len(view.waiting)
-        wake_s = min((slot + 1) * self._settings.slot_s, refused.next_s) if left else math.inf
+        wake_s = min(wake_s, refused.next_s) if left else math.inf
         return PolicyStep((*rejected, *started), next_wake_s=wake_s, rate_changed=changed)
 
     def reconfigure(self, objective: Objective) -> None:
@@ -137,13 +128,13 @@ class OnlineLPPaper:
         """The decision of `step` at the prices in force, on a copy of the plans."""
         queue, worth = view.waiting, self.worth(view, now_s)
         forecast = Forecast(view.ledger, self._uncalibrated, now_s, LEVEL, self._prefill_ahead_s)
+        refused = self._rejection.look(view, forecast, self._objective, now_s).any_reason
         if worth is None:
-            mixed, order, open_to = False, np.arange(len(queue)), self._may_hold(view)
-            placed = self._first_come_pass(view, forecast).placed
+            mixed, order, open_to = False, np.flatnonzero(~refused), self._may_hold(view)
+            placed = self._first_come(view, forecast, refused)
         else:
             mixed = self._settings.mixed
             margin = np.where(self._may_hold(view), worth.reward.T - (worth.slot_price + worth.kv_price), -np.inf).T
-            refused = self._rejection.look(view, forecast, self._objective, now_s).any_reason
             margin[refused] = -np.inf
             order = np.argsort(-margin.max(axis=1), kind="stable")
             order = order[~refused[order]]
@@ -155,6 +146,26 @@ class OnlineLPPaper:
         return look_ahead(plain, now_s, LEVEL, self._prefill_ahead_s, decision)
 
     # -- one step -----------------------------------------------------------------------------------------------
+
+    def _by_margin(
+        self, view: View, forecast: Forecast, refused: np.ndarray, now_s: float, slot: int, rng: np.random.Generator
+    ) -> list[tuple[int, int]]:
+        """Lines 7-16: who starts where, as queue and device indices."""
+        self._follow(view)
+        reward, columns = self._columns(view, now_s, slot)
+        largest = self._largest(reward)
+        begins = slot > self._updated
+        if begins:
+            self._update(view, now_s, slot, largest, rng)  # line 7
+        margin = self._margin(view, reward, columns, largest)  # line 8
+        margin[refused] = -np.inf
+        if begins and self._settings.recording != "admitted":
+            self._record_best(margin, columns)  # line 9
+        placed = self._admit(view, forecast, margin)  # lines 10-16
+        if self._settings.recording == "admitted":
+            devices = len(view.ledger.devices)
+            self._prices.record(columns[[i * devices + g for i, g in placed]])
+        return placed
 
     def _slot(self, now_s: float) -> int:
         return math.floor(now_s / self._settings.slot_s + _EDGE)
@@ -277,20 +288,15 @@ class OnlineLPPaper:
             score[~forecast.fits(g, prompt, lengths), g] = -np.inf
         return placed
 
-    def _first_come(self, view: View, forecast: Forecast) -> PolicyStep:
-        done = self._first_come_pass(view, forecast)
-        self._rotation = done.rotation
-        decisions: tuple[Assign, ...] = tuple(view.assign(i, g) for i, g in done.placed)
-        return PolicyStep(decisions)
-
-    def _first_come_pass(self, view: View, forecast: Forecast) -> Admission:
-        """After the horizon: in order of arrival."""
+    def _first_come(self, view: View, forecast: Forecast, refused: np.ndarray) -> list[tuple[int, int]]:
+        """Beyond the horizon: in order of arrival, each waits for the one before it if that has a place at all."""
+        if not forecast.takes_more.any():
+            return []
         queue = view.waiting
-        index = np.arange(len(queue))
-        lengths = np.ceil(queue.predicted_output_tokens)
-        wanted = plain_candidates(queue.prompt_tokens, lengths, self._may_hold(view))
+        order = np.flatnonzero(~refused & view.has_a_place(queue.prompt_tokens))
+        wanted = plain_candidates(queue.prompt_tokens, np.ceil(queue.predicted_output_tokens), self._may_hold(view))
         before = no_admission(len(view.ledger.devices), self._rotation)
-        return admit_in_order(forecast, wanted, index, before, head_of_line=True)
+        return admit_in_order(forecast, wanted, order, before, head_of_line=True).placed
 
     def _prices_of(self, view: View) -> PaperPrices:
         """Prices of the view's devices; a copy where those in force are of other devices."""

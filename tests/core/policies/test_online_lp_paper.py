@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import math
 import re
 from pathlib import Path
 
@@ -22,7 +23,20 @@ from olp_ray.core.packing import Packing
 from olp_ray.core.paper_prices import Column
 from olp_ray.core.policies.online_lp_paper import fixed_horizon_reward, normalised
 from olp_ray.core.router import Router
-from olp_ray.core.types import Arrived, Assign, Device, Finished, Objective, Reconfigure, Reject, Request, Started
+from olp_ray.core.types import (
+    Arrived,
+    Assign,
+    Device,
+    DeviceJoined,
+    DeviceLost,
+    Finished,
+    Objective,
+    Reconfigure,
+    Reject,
+    RejectReason,
+    Request,
+    Started,
+)
 from olp_ray.sim import simulate
 from olp_ray.workload import SimRequest
 
@@ -319,6 +333,40 @@ def test_after_the_horizon_what_waits_starts_in_order_of_arrival(route):
     step = router.handle(T + 1.0, [Finished(running, 1), Arrived(Request("c", T + 1.0, 10, 1.0))])
     waiting = {"a", "b"} - {running.request_id}
     assert {d.request.id for d in step.decisions} == waiting
+
+
+def test_after_the_horizon_what_fits_no_device_that_is_there_is_passed_over(route):
+    router = route([Device("small", 2, 100, 1.0), Device("large", 2, 1000, 1.0)])
+    large, little = Request("large", T + 1.0, 500, 9.0), Request("little", T + 2.0, 10, 9.0)
+    router.handle(T + 0.5, [DeviceLost("large", 0)])
+    router.queue.add(large, 0)
+    router.queue.add(little, 0)
+    assert [answer.reason for answer in router.explain(T + 3.0)][1] is WaitReason.POLICY_NOT_READY
+    (decision,) = router.handle(T + 3.0, []).decisions
+    assert (decision.request.id, decision.key.device_id) == ("little", "small")
+    (decision,) = router.handle(T + 4.0, [DeviceJoined(Device("large", 2, 1000, 1.0, incarnation=1))]).decisions
+    assert decision.request.id == "large"
+
+
+@pytest.mark.parametrize("rejects", ["max_wait", "never"])
+@pytest.mark.parametrize("devices", [0, 1])
+@pytest.mark.parametrize("arrival_s", [1.0, T + 1.0])
+def test_the_bound_ends_a_wait_without_devices_and_beyond_the_horizon(arrival_s, devices, rejects, route):
+    router = route([Device("g0", 1, 1000, 1.0)], rejects=rejects)
+    first, second = Request("running", arrival_s, 10, 500.0), Request("r", arrival_s, 10, 20.0)
+    router.handle(arrival_s, [Arrived(first)])
+    step = router.handle(arrival_s, [Arrived(second)] if devices else [Arrived(second), DeviceLost("g0", 0)])
+    bound_s, now_s = arrival_s + router.snapshot()["settings"].online_lp.max_wait_s, arrival_s
+    assert bound_s > T + 1.0
+    while step.next_wake_s < bound_s:
+        assert step.next_wake_s > now_s
+        now_s = step.next_wake_s
+        step = router.handle(now_s, [])
+        assert step.decisions == ()
+    assert step.next_wake_s == (math.inf if rejects == "never" else bound_s)
+    waiting = ["r"] if devices else ["r", "running"]
+    told = [(d.request.id, d.reason) for d in router.handle(bound_s, []).decisions]
+    assert told == ([] if rejects == "never" else [(name, RejectReason.MAX_WAIT) for name in waiting])
 
 
 @pytest.mark.parametrize("rejects", ["deadline", "never"])
