@@ -72,7 +72,7 @@ def test_simulate_explains_what_it_is_asked(tmp_path: Path) -> None:
 
 
 def test_a_question_about_a_rejected_request_is_told_why(tmp_path: Path) -> None:
-    scenario = ("--requests", "250", "--rate", "150", "--fleet", "1xa100-8b", "--policy", "online_lp:attainment")
+    scenario = ("--requests", "300", "--rate", "150", "--fleet", "1xa100-8b", "--policy", "online_lp:attainment")
     text = ok("simulate", *scenario, "--explain", "r203@900", "--out", tmp_path / "o")
     table = pd.read_parquet(tmp_path / "o" / "decisions.parquet").set_index("request_id")
     rejected = table.loc["r203"]
