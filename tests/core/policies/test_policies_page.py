@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from olp_ray.config.router import PRESETS, PaperLPConfig
+from olp_ray.core.explanation import StartRule, WaitReason
 from olp_ray.core.policies import POLICIES, describe_policy
 
 PAGE = (Path(__file__).parents[3] / "docs" / "policies.md").read_text()
@@ -44,6 +45,12 @@ def test_switches_and_their_defaults_are_those_of_the_config():
     for name in ("reward_normaliser", "remaining", "recording"):
         assert rows[name].split("|")[2].strip().startswith(f"`{getattr(defaults, name)}`")
     assert f"{defaults.learning_rate:.0e}".replace("e-0", "e-") in rows["learning_rate"]
+
+
+def test_every_reason_and_start_rule_is_explained_from_the_lightest_to_the_heaviest():
+    section = PAGE.split("## What an answer says")[1].split("\n## ")[0]
+    rows = re.findall(r"^\| [a-z ]*\| `(\w+)` \| (.{10,}) \|$", section, flags=re.MULTILINE)
+    assert [name for name, _ in rows] == [*WaitReason, *StartRule]
 
 
 def test_the_examples_run(capsys):
