@@ -46,19 +46,21 @@ class ArrivalHistory:
         self.changes = 0
         self.changed_s = -math.inf
 
-    def add(self, requests: Sequence[Request], weights: np.ndarray, tick_s: float) -> bool:
+    def add(self, requests: Sequence[Request], weights: np.ndarray, tick_s: float, now_s: float) -> bool:
         """Append arrivals with the multiplier of each one's reward, (n,); whether the rate is found to have changed.
 
-        tick_s is the resolution of the clock. One that is told late counts as arriving with the one told before it.
+        tick_s is the resolution of the clock. One that is told late counts as arriving with the one told before it, and
+        one that is stamped later than now as arriving now: the rate is that of what has come.
         """
         if not requests:
             return False
         last_s = float(self._times_s.rows[-1]) if len(self._times_s) else -math.inf
         times_s = []
         for request, weight in zip(requests, weights.tolist(), strict=True):
-            if request.arrival_s > last_s:
+            arrival_s = min(request.arrival_s, now_s)
+            if arrival_s > last_s:
                 self._before_s, self._newest = last_s, 0
-                last_s = request.arrival_s
+                last_s = arrival_s
             self._newest += 1
             times_s.append(last_s)
             self._times_s.append(last_s)

@@ -69,7 +69,7 @@ class OnlineLP:
         if view.arrivals:
             priority = np.array([float(request.priority) for request in view.arrivals])
             arrived_weights = self._weights(view.arrivals, priority, now_s)
-            changed = self._history.add(view.arrivals, arrived_weights, view.tick_s)
+            changed = self._history.add(view.arrivals, arrived_weights, view.tick_s, now_s)
         weights = self._queue_weights(view, now_s)
         work = self._prices.update(view, self._history, weights, self._objective, now_s, rng)
         wake_s = self._prices.next_update_s() if self._history.seen else float("inf")

@@ -69,7 +69,7 @@ class OnlineLPPaper:
 
     def step(self, view: View, now_s: float, rng: np.random.Generator) -> PolicyStep:
         """One pass of Algorithm 1's loop; prices move once per slot, and only while something waits."""
-        changed = self._arrivals.add(view.arrivals, np.ones(len(view.arrivals)), view.tick_s)
+        changed = self._arrivals.add(view.arrivals, np.ones(len(view.arrivals)), view.tick_s, now_s)
         if changed:
             self._prices.forget_before(self._slot(self._arrivals.changed_s))  # Section 4.3
         if not view.waiting:

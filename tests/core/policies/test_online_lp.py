@@ -349,6 +349,17 @@ def test_prices_stay_zero_before_enough_has_arrived(make_settings, limits):
         assert (router.policy.prices.base_price > 0) == (i == 7)
 
 
+def test_stamps_ahead_of_the_clock_do_not_raise_the_price_of_all(make_settings, limits):
+    base_price = []
+    for ahead_s in (0.0, 1000.0):
+        router = Router([Device("g0", 4, 1000, 1.0)], "online_lp", make_settings(), limits, 0)
+        for tick in range(60):
+            stamp_s = tick + (ahead_s if tick in (20, 21) else 0.0)
+            router.handle(float(tick), [Arrived(Request(f"r{tick}", stamp_s, 10, 20.0))])
+        base_price.append(router.policy.prices.base_price)
+    assert base_price[0] == base_price[1] > 0
+
+
 def test_a_first_burst_leaves_no_price_behind():
     """Sixteen at the instant of the first update are no rate: the next sixteen find four idle devices alike."""
     config, fleet = RouterConfig(), FleetConfig.parse("4xa100-8b")
