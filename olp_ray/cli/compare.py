@@ -11,6 +11,7 @@ from olp_ray.cli.options import out_option, runtime_options, scenario_options, w
 from olp_ray.cli.output import COMPILING, deadlines, print_table, progress_bar, show_arrivals, show_replaced
 from olp_ray.config.base import nearest
 from olp_ray.config.scenario import ScenarioConfig
+from olp_ray.core.policies import build_policy
 from olp_ray.errors import ConfigError
 from olp_ray.report.metrics import METRICS
 from olp_ray.report.tables import Fitted, comparison_table
@@ -101,7 +102,7 @@ def compare(
         times=result.decision_times,
     )
     print_table(table.table)
-    for line in [_names(scenario, policies, reference), *_notes(scenario, table, with_bound, out)]:
+    for line in [_names(scenario, policies, reference), *_notes(scenario, policies, table, with_bound, out)]:
         console.print(line, soft_wrap=True)
     show_replaced(result.replaced, out)
     console.print(f"Tables are in {out}. Open {result.figures[0]}", soft_wrap=True)
@@ -121,13 +122,13 @@ def _names(scenario: ScenarioConfig, policies: Sequence[str], reference: str) ->
     return line
 
 
-def _notes(scenario: ScenarioConfig, table: Fitted, with_bound: bool, out: str) -> list[str]:
+def _notes(scenario: ScenarioConfig, policies: Sequence[str], table: Fitted, with_bound: bool, out: str) -> list[str]:
     """What the table does not say itself."""
     objective = scenario.router.core_objective(scenario.mode)
     notes = [
         f"{deadlines(objective, scenario.mode)} Latencies are of the requests that were served; attainment (SLO met) "
         "counts all others as misses. "
-        "Counts are means over seeds. " + _rejection_note(scenario)
+        "Counts are means over seeds. " + rejection_note(scenario, policies)
     ]
     if not any(title.startswith("decide") for title in table.hidden):
         notes.append(
@@ -136,8 +137,9 @@ def _notes(scenario: ScenarioConfig, table: Fitted, with_bound: bool, out: str) 
         )
     if table.hidden:
         notes.append(
-            f"No room here for: {', '.join(table.hidden)}. A wider terminal (or COLUMNS=180) shows them; all numbers "
-            f"are in {out}/results.parquet and decision_times.parquet."
+            f"No room here for: {', '.join(table.hidden)}. A terminal of {table.full_width} columns (or "
+            f"COLUMNS={table.full_width}) shows them; all numbers are in {out}/results.parquet and "
+            "decision_times.parquet."
         )
     if with_bound:
         notes.append(
@@ -154,14 +156,33 @@ def _notes(scenario: ScenarioConfig, table: Fitted, with_bound: bool, out: str) 
     return notes
 
 
-def _rejection_note(scenario: ScenarioConfig) -> str:
-    rejects = scenario.router.rejects
-    if rejects is not None:
-        return f"Every policy with a central queue rejects by `{rejects}`."
-    return (
-        "A request that waited for the starvation bound is rejected where capacity can not hold it; policies with the "
-        "preset `attainment` also reject what is too late. `--rejects never` serves everything."
-    )
+def rejection_note(scenario: ScenarioConfig, policies: Sequence[str]) -> str:
+    """Who of these policies rejects what; empty where none has a central queue."""
+    if scenario.router.rejects is not None:
+        return f"Every policy with a central queue rejects by `{scenario.router.rejects}`."
+    by_rule: dict[str, list[str]] = {}
+    for name in policies:
+        config = scenario.router.with_policy(name)
+        settings = config.settings(scenario.mode)
+        if build_policy(config.policy, settings).holding:
+            by_rule.setdefault(settings.rejects, []).append(f"`{name}`")
+    late, nothing = by_rule.get("deadline", []), by_rule.get("never", [])
+    parts = []
+    if late or "max_wait" in by_rule:
+        parts.append("a request that waited for the starvation bound is rejected where capacity can not hold it")
+    if late:
+        parts.append(f"{_listed(late)} also {'rejects' if len(late) == 1 else 'reject'} what is too late")
+    if nothing:
+        parts.append(f"{_listed(nothing)} {'serves' if len(nothing) == 1 else 'serve'} everything")
+    if not parts:
+        return ""
+    text = "; ".join(parts)
+    advice = " `--rejects never` serves everything." if set(by_rule) != {"never"} else ""
+    return f"{text[0].upper()}{text[1:]}.{advice}"
+
+
+def _listed(names: Sequence[str]) -> str:
+    return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
 
 
 def _check(name: str, valid: object, flag: str) -> None:

@@ -38,10 +38,12 @@ COMPARISON = (
 
 
 class Fitted(NamedTuple):
-    """A table, the titles of the columns that there was no room for, and the policies without bound and regret."""
+    """A table, the titles of the columns that there was no room for, the width in characters that all of them need, and
+    the policies without bound and regret."""
 
     table: Table
     hidden: tuple[str, ...]
+    full_width: int
     unbounded: tuple[str, ...]
 
 
@@ -70,10 +72,16 @@ def comparison_table(
     shown: list[Column] = []
     for column in columns:
         wider = _build(runs, sort_by, reference, mode, title, [*shown, column])
-        if width is None or Console(width=1000).measure(wider).maximum <= width:
+        if width is None or _width(wider) <= width:
             shown.append(column)
     hidden = tuple(column.title.replace("\n", " ") for column in columns if column not in shown)
-    return Fitted(_build(runs, sort_by, reference, mode, title, shown), hidden, _unbounded(runs))
+    full_width = _width(_build(runs, sort_by, reference, mode, title, columns))
+    return Fitted(_build(runs, sort_by, reference, mode, title, shown), hidden, full_width, _unbounded(runs))
+
+
+def _width(table: Table) -> int:
+    """Characters that the table needs to be shown in full."""
+    return Console(width=1000).measure(table).maximum
 
 
 def _build(

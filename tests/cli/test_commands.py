@@ -271,8 +271,13 @@ def test_a_narrow_compare_says_where_the_rest_is(monkeypatch: pytest.MonkeyPatch
     assert max(map(len, rows)) <= 80
     assert "No room here for: " in text
     assert "`decide` is the wall time" not in text
-    monkeypatch.setenv("COLUMNS", "180")
-    assert "`decide` is the wall time" in ok("compare", *flags)
+    (enough,) = re.findall(r"COLUMNS=(\d+)", text)
+    monkeypatch.setenv("COLUMNS", str(int(enough) - 1))
+    assert f"No room here for: decide p99 (ms). A terminal of {enough} columns" in ok("compare", *flags)
+    monkeypatch.setenv("COLUMNS", enough)
+    wide = ok("compare", *flags)
+    assert "`decide` is the wall time" in wide
+    assert "No room here" not in wide
     monkeypatch.setenv("COLUMNS", "80")
     assert "olp-ray-out/compare/results.parquet" in text
     assert "Replaced 9 files of an earlier run in olp-ray-out/compare." in ok("compare", *flags)
