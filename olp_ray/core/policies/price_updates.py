@@ -153,19 +153,18 @@ class PriceUpdates:
         if self._in_flight is None:
             return
         rows = {device_id: g for g, device_id in enumerate(self.device_ids)}
-        got = 0
         for ready in fresh:
-            at = [rows[device_id] for device_id in ready.device_ids]
-            if ready.tables.shape != (len(at), 5, self.buckets + 1) or not np.isfinite(ready.tables).all():
+            shape = (len(ready.device_ids), 5, self.buckets + 1)
+            if ready.tables.shape != shape or not np.isfinite(ready.tables).all():
                 continue
+            found = {rows[device_id]: i for i, device_id in enumerate(ready.device_ids) if device_id in rows}
+            at, tables = list(found), ready.tables[list(found.values())]
             late = max(grid - ready.grid, 0)
-            tables = ready.tables
             if late:
                 tables = build_tables(shift_prices(tables[:, :2, :-1], late), self._settings.bucket_s)
             self.tables[at] = tables
             self._accepted[at] = ready.update_id
-            got += len(at)
-        self.missed += len(self.device_ids) - got
+        self.missed += int(np.count_nonzero(self._accepted != self._in_flight))
         self._in_flight = None
 
     def _reset_prices(self) -> None:

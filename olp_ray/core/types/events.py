@@ -126,7 +126,8 @@ class Reconfigure:
 class PricesReady:
     """Prefix tables of one price update for some devices; see `olp_ray.core.prices` for their layout.
 
-    tables has shape (len(device_ids), 5, buckets + 1), on the bucket grid `grid`.
+    tables has shape (len(device_ids), 5, buckets + 1), on the bucket grid `grid`; those of a device that is not there
+    are ignored.
     """
 
     update_id: int

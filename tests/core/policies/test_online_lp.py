@@ -22,6 +22,7 @@ from olp_ray.core.types import (
     EngineObserved,
     Finished,
     IterationModel,
+    PricesReady,
     Reconfigure,
     RejectReason,
     Request,
@@ -358,6 +359,41 @@ def test_stamps_ahead_of_the_clock_do_not_raise_the_price_of_all(make_settings, 
             router.handle(float(tick), [Arrived(Request(f"r{tick}", stamp_s, 10, 20.0))])
         base_price.append(router.policy.prices.base_price)
     assert base_price[0] == base_price[1] > 0
+
+
+@pytest.mark.parametrize(
+    ("deliveries", "learned", "missed"),
+    [
+        ((("g0", "g1"), ("g1", "g0")), {"g0", "g1"}, 0),
+        ((("g0",), ("g0",)), {"g0"}, 1),
+        ((("g0", "g0"),), {"g0"}, 1),
+        ((("elsewhere", "g1"),), {"g1"}, 1),
+        ((("elsewhere",),), set(), 2),
+        ((), set(), 2),
+    ],
+)
+@pytest.mark.parametrize("late_s", [0.0, 8.0])
+def test_each_device_takes_its_tables_once_whatever_else_comes(
+    make_settings, limits, deliveries, learned, missed, late_s
+):
+    """At the same time an arrival is told, which is decided as ever."""
+    router = Router([Device("g0", 4, 1000, 1.0), Device("g1", 4, 1000, 1.0)], "online_lp", make_settings(), limits, 0)
+    prices = router.policy.prices
+    events = [Arrived(Request(f"r{i}", 0.0, 10, 20.0)) for i in range(3)]
+    router.handle(0.0, events)
+    work = router.handle(2.0, [Arrived(Request("r3", 2.0, 10, 20.0))]).price_work
+    assert work is not None
+    shape = prices.tables.shape[1:]
+    flat = {"g0": 0.1, "g1": 0.2, "elsewhere": 0.9}
+    ready = []
+    for ids in deliveries:
+        level = np.array([flat[name] for name in ids])[:, None, None] * np.ones((1, 2, shape[1] - 1))
+        ready.append(PricesReady(work.update_id, work.grid, ids, build_tables(level, 4.0)))
+    step = router.handle(4.0 + late_s, [*ready, Arrived(Request("r4", 4.0, 10, 20.0))])
+    assert [decision.request.id for decision in step.decisions] == ["r4"]
+    assert prices.missed == missed
+    expected = [flat[name] if name in learned else 0.0 for name in prices.device_ids]
+    assert prices.tables[:, SLOT_PRICE, 0].tolist() == expected
 
 
 def test_a_first_burst_leaves_no_price_behind():
