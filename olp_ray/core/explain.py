@@ -7,6 +7,7 @@ appraisal, as they were when assigned. Which rule decides is the policy's busine
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Iterator
 
 import numpy as np
@@ -17,6 +18,8 @@ from olp_ray.core.policies.outlook import REASONS, Outlook, Worth
 from olp_ray.core.policies.turns import planned_turns
 from olp_ray.core.queue import WaitingQueue
 from olp_ray.core.types import AssignmentKey, Request
+from olp_ray.core.types.requests import MOST_TIME_S
+from olp_ray.errors import EventError
 
 _SEVERITY = {reason: k for k, reason in enumerate(REASONS)}
 _CLOSED = frozenset({WaitReason.NOT_ELIGIBLE, WaitReason.DEVICE_DRAINING, WaitReason.TOO_SMALL})
@@ -27,8 +30,11 @@ def explain(
 ) -> tuple[Explanation, ...]:
     """Every request that waits, in queue order, then every one on a device; or the stages of one id, if known.
 
-    most bounds how many are answered, since each costs a look at every device.
+    most bounds how many are answered, since each costs a look at every device. Raises `EventError` for a time that is
+    not finite.
     """
+    if not math.isfinite(now_s):
+        raise EventError(f"now_s is {now_s}; expected a finite number")
     waiting = [j for j, entry in enumerate(view.waiting) if request_id in (None, entry.request.id)][:most]
     held = [(key, request) for key, request in view.ledger if request_id in (None, request.id)]
     held = held[: None if most is None else most - len(waiting)]
@@ -72,19 +78,11 @@ def _waiting(view: View, policy: Policy, now_s: float, wanted: list[int]) -> Ite
 def _on_devices(
     view: View, policy: Policy, now_s: float, held: list[tuple[AssignmentKey, Request]]
 ) -> Iterator[Explanation]:
-    """An arrival moved forward by the time on the device gives the wait, and so the worth, at the assignment."""
-    if not held:
-        return
+    """Each is valued by itself: what others on devices are worth must not depend on who is asked for."""
     ledger = view.ledger
-    residents = {key: ledger.resident(key, now_s) for key, _ in held}
-    queue = WaitingQueue()
     for key, request in held:
-        on_device_s = now_s - residents[key].assigned_s
-        queue.add(dataclasses.replace(request, arrival_s=request.arrival_s + on_device_s), key.attempt)
-    place = {entry.request.key: j for j, entry in enumerate(queue)}
-    worth = policy.worth(dataclasses.replace(view, waiting=queue), now_s)
-    for key, request in held:
-        g, j, resident = ledger.row(key.device_id), place[request.key], residents[key]
+        g, resident = ledger.row(key.device_id), ledger.resident(key, now_s)
+        worth = policy.worth(_at_assignment(view, request, key.attempt, now_s - resident.assigned_s), now_s)
         decoded, predicted = np.array([resident.decoded_tokens]), np.array([resident.predicted_tokens])
         prompt = np.array([request.prompt_tokens])
         left = view.calibration.remaining(decoded, predicted, prompt, 0.5)
@@ -98,9 +96,18 @@ def _on_devices(
             start_rule=StartRule.ALREADY_THERE,
             decoded_tokens=resident.decoded_tokens,
             planned_end_s=now_s + float(left[0] * ledger.step_s[g]),
-            devices=(_device_answer(key.device_id, (), worth, g, j, None),),
+            devices=(_device_answer(key.device_id, (), worth, g, 0, None),),
         )
-        yield _with_worth(plain, worth, j)
+        yield _with_worth(plain, worth, 0)
+
+
+def _at_assignment(view: View, request: Request, attempt: int, on_device_s: float) -> View:
+    """The view in which the request alone waits: an arrival moved forward by the time on the device gives the wait,
+    and so the worth, at the assignment."""
+    queue = WaitingQueue()
+    arrival_s = min(request.arrival_s + on_device_s, MOST_TIME_S)
+    queue.add(dataclasses.replace(request, arrival_s=arrival_s), attempt)
+    return dataclasses.replace(view, waiting=queue)
 
 
 def _stranded(request: Request, now_s: float) -> Explanation:

@@ -18,17 +18,20 @@ from olp_ray.core.policies import POLICIES
 from olp_ray.core.prices import build_tables
 from olp_ray.core.router import Router
 from olp_ray.core.types import (
+    Arrived,
     Assign,
     AssignmentKey,
     Device,
     DeviceLost,
     Finished,
     Objective,
+    Reconfigure,
     Reject,
     Request,
     Stage,
     Started,
 )
+from olp_ray.errors import EventError
 
 DOCS = Path(__file__).parents[2] / "docs"
 NOW_S = 60.0
@@ -376,6 +379,34 @@ def test_requests_on_devices_are_valued_as_they_were_when_assigned(policy, make_
     if policy == "online_lp":
         assert running.reward == waiting.reward
     assert router.explain(NOW_S, "nobody") == ()
+
+
+@pytest.mark.parametrize("policy", ["online_lp", "online_lp_paper"])
+def test_a_request_on_a_device_is_valued_the_same_whoever_else_is_asked_for(policy, make_settings, limits):
+    """The others are late and worth more, which counts where a queue is looked at as a whole; nothing is recorded."""
+    settings = make_settings(OBJECTIVE, quick=False, calm_urgency_s=300.0, calm_late_requests=1.0)
+    router = Router((Device("g0", 9, 4000, 1.0),), policy, settings, limits, seed=0)
+    long_ago = [Request(f"r{i}", NOW_S - 50 * i, 10, 20.0 + 9 * i) for i in range(4)]
+    assert len(starts(router.handle(NOW_S, [Arrived(request) for request in long_ago]))) == 4
+    router.handle(NOW_S, [Reconfigure(OBJECTIVE)])
+    together = router.explain(NOW_S)
+    assert [one(router, answer.request_id) for answer in together] == list(together)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_request_of_the_last_times_is_explained_on_its_device(policy, make_settings, limits):
+    router = Router((Device("g0", 9, 4000, 1.0),), policy, make_settings(), limits, seed=0)
+    router.handle(1e12, [Arrived(Request("r", 1e12, 10, 20.0))])
+    (answer,) = router.explain(1e12 + 100.0)
+    assert (answer.state, answer.waited_s) == (RequestState.ASSIGNED, 0.0)
+
+
+@pytest.mark.parametrize("now_s", [float("nan"), float("inf"), -float("inf")])
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_time_that_is_none_is_one_error(policy, now_s, make_settings, limits):
+    router = moment(policy, residents=(("g0", 10, 50, 5),)).router(make_settings, limits)
+    with pytest.raises(EventError, match=r"now_s is -?(nan|inf); expected a finite number"):
+        router.explain(now_s)
 
 
 @many
