@@ -44,10 +44,11 @@ def explain(
 def _waiting(view: View, policy: Policy, now_s: float, wanted: list[int]) -> Iterator[Explanation]:
     if not wanted:
         return
+    outlook = policy.outlook(view, now_s)
     if not view.ledger.devices:
-        yield from (_stranded(view.waiting[j].request, now_s) for j in wanted)
+        yield from (_stranded(view.waiting[j].request, outlook.rank[j] < 0, now_s) for j in wanted)
         return
-    outlook, worth = policy.outlook(view, now_s), policy.worth(view, now_s)
+    worth = policy.worth(view, now_s)
     ids = [device.id for device in view.ledger.devices]
     first = outlook.first_left
     turns = planned_turns(outlook, int(outlook.rank[wanted].max()))
@@ -110,10 +111,11 @@ def _at_assignment(view: View, request: Request, attempt: int, on_device_s: floa
     return dataclasses.replace(view, waiting=queue)
 
 
-def _stranded(request: Request, now_s: float) -> Explanation:
-    """A request of a fleet without devices."""
+def _stranded(request: Request, refused: bool, now_s: float) -> Explanation:
+    """A request of a fleet without devices: it waits in no order."""
+    reason = WaitReason.REJECTED_NEXT if refused else WaitReason.DEVICE_LOST
     waited_s = now_s - request.arrival_s
-    return Explanation(request.id, request.stage, RequestState.WAITING, now_s, waited_s, reason=WaitReason.DEVICE_LOST)
+    return Explanation(request.id, request.stage, RequestState.WAITING, now_s, waited_s, reason=reason)
 
 
 def _device_answer(

@@ -317,6 +317,21 @@ def test_without_devices_the_reason_is_their_loss(make_settings, limits):
     assert {*MOMENTS, answer.reason, WaitReason.TOO_SMALL} == set(WaitReason)
 
 
+@pytest.mark.parametrize("rejects", ["never", "max_wait", "deadline"])
+@pytest.mark.parametrize("policy", POLICIES)
+def test_without_devices_what_the_next_decision_rejects_is_told(policy, rejects, make_settings, limits):
+    case = moment(policy, waiting=(Request("r", NOW_S - 5, 10, 20.0), Request("old", -9e6, 10, 20.0)), rejects=rejects)
+    router = case.router(make_settings, limits)
+    for device in case.devices:
+        router.ledger.remove(device.id)
+    answers = {answer.request_id: answer for answer in router.explain(NOW_S)}
+    rejected = {decision.request.id for decision in router.handle(NOW_S, []).decisions}
+    assert {name for name, answer in answers.items() if answer.reason == WaitReason.REJECTED_NEXT} == rejected
+    assert bool(rejected) == (rejects != "never" and router.policy.holding)
+    others = {answer.reason for name, answer in answers.items() if name not in rejected}
+    assert others == {WaitReason.DEVICE_LOST}
+
+
 def test_a_device_too_small_is_named_beside_one_that_is_only_full(make_settings, limits):
     """The small device is empty, and cutting the prediction to its size would send the request there."""
     devices = (Device("small", 4, 100, 1.0), Device("large", 1, 1000, 1.0))

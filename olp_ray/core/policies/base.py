@@ -126,7 +126,7 @@ class Policy(Protocol):
     returns a dict of plain values and arrays that `restore` of a newly built policy of the same name takes back.
 
     `outlook` is what `step` would decide about what waits, at the prices in force, and `worth` what it would weigh
-    (None: nothing). Both change nothing, and are asked only when something waits and a device is there.
+    (None: nothing). Both change nothing, and are asked only when something waits; `worth` only if a device is there.
     """
 
     name: str

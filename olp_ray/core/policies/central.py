@@ -10,7 +10,7 @@ import numpy as np
 from olp_ray.core.admission import Admission, admit_in_order, no_admission, plain_candidates
 from olp_ray.core.forecast import Forecast
 from olp_ray.core.policies.base import NOTHING, PolicyStep, View
-from olp_ray.core.policies.outlook import NextDecision, Outlook, look_ahead
+from olp_ray.core.policies.outlook import NextDecision, Outlook, look_ahead, no_devices
 from olp_ray.core.policies.rejection import RejectionRule
 from olp_ray.core.policies.settings import PolicySettings
 from olp_ray.core.types import Objective
@@ -87,6 +87,8 @@ class CentralQueue:
         """The decision of `step`, on a copy of the plans."""
         forecast = Forecast(view.ledger, view.calibration, now_s, *self._plan)
         refused = self._rejection.look(view, forecast, self.objective, now_s)
+        if not view.ledger.devices:
+            return no_devices(refused.any_reason)
         order = self._order(view, ~refused.any_reason, now_s)
         done = self._admit(view, forecast, order)
         queue = view.waiting

@@ -17,11 +17,11 @@ import numpy as np
 from olp_ray.core import kernels
 from olp_ray.core.fairness import TenantShares
 from olp_ray.core.history import ArrivalHistory
-from olp_ray.core.kernels.records import KV_INTEGRAL, KV_PRICE, TIMED_KV_INTEGRAL, Candidates, Market
+from olp_ray.core.kernels.records import KEPT, KV_INTEGRAL, KV_PRICE, TIMED_KV_INTEGRAL, Candidates, Market
 from olp_ray.core.policies.appraisal import rules_of, uncached_tokens
 from olp_ray.core.policies.base import PolicyStep, View
 from olp_ray.core.policies.central import check_version
-from olp_ray.core.policies.outlook import NextDecision, Outlook, Worth, look_ahead
+from olp_ray.core.policies.outlook import NextDecision, Outlook, Worth, look_ahead, no_devices
 from olp_ray.core.policies.price_updates import PriceUpdates
 from olp_ray.core.policies.rejection import RejectionRule
 from olp_ray.core.policies.settings import PolicySettings
@@ -126,6 +126,8 @@ class OnlineLP:
     def outlook(self, view: View, now_s: float) -> Outlook:
         """The decision of `step` at the prices in force."""
         decided = self._decide(view, self._queue_weights(view, now_s), now_s, look=True)
+        if not view.ledger.devices:
+            return no_devices(decided.refused != KEPT)
         held = np.flatnonzero(decided.reserved_by >= 0).tolist()
         decision = NextDecision(
             decided.order,

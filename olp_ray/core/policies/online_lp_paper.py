@@ -35,7 +35,7 @@ from olp_ray.core.history import ArrivalHistory
 from olp_ray.core.paper_prices import Column, PaperPrices
 from olp_ray.core.policies.base import PolicyStep, View
 from olp_ray.core.policies.central import check_version
-from olp_ray.core.policies.outlook import NextDecision, Outlook, Worth, look_ahead
+from olp_ray.core.policies.outlook import NextDecision, Outlook, Worth, look_ahead, no_devices
 from olp_ray.core.policies.rejection import RejectionRule
 from olp_ray.core.policies.settings import PolicySettings
 from olp_ray.core.reward import thresholds
@@ -126,9 +126,11 @@ class OnlineLPPaper:
 
     def outlook(self, view: View, now_s: float) -> Outlook:
         """The decision of `step` at the prices in force, on a copy of the plans."""
-        queue, worth = view.waiting, self.worth(view, now_s)
         forecast = Forecast(view.ledger, self._uncalibrated, now_s, LEVEL, self._prefill_ahead_s)
         refused = self._rejection.look(view, forecast, self._objective, now_s).any_reason
+        if not view.ledger.devices:
+            return no_devices(refused)
+        queue, worth = view.waiting, self.worth(view, now_s)
         if worth is None:
             mixed, order, open_to = False, np.flatnonzero(~refused), self._may_hold(view)
             placed = self._first_come(view, forecast, refused)

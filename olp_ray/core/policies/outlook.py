@@ -106,9 +106,17 @@ class Plans:
 def send_on(view: View) -> Outlook:
     """The outlook of a policy that sends every request on at once: one waits only while no device may run it."""
     count = len(view.waiting)
+    if not view.ledger.devices:
+        return no_devices(np.zeros(count, dtype=bool))
     stops = _closed(view)
     starts = frozenset(np.flatnonzero((~stops.any(axis=0)).any(axis=0)).tolist())
     return Outlook(np.arange(count), stops, starts, {}, None)
+
+
+def no_devices(refused: np.ndarray) -> Outlook:
+    """The outlook of a policy that holds requests while no device is there; refused (J,) bool are those it rejects."""
+    stops = np.zeros((len(REASONS), 0, len(refused)), dtype=bool)
+    return Outlook(np.where(refused, -1, np.cumsum(~refused) - 1), stops, frozenset(), {}, None)
 
 
 def look_ahead(view: View, now_s: float, level: float, prefill_ahead_s: float, decision: NextDecision) -> Outlook:
