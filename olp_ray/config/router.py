@@ -49,7 +49,9 @@ class OnlineLPConfig(Model):
     batch: Count = 64
     learning_rate: Positive = 0.1
     anchor_pull: Annotated[float, Field(ge=0, le=1)] = 0.1
-    regular_price: NotNegative = 0.02
+    regular_price: Annotated[float, Field(ge=1e-6, allow_inf_nan=False)] = (
+        0.02  # keys stay finite where nothing has a price
+    )
     level_ratio: Annotated[float, Field(gt=1)] = 1.1
     guard: Annotated[float, Field(ge=0, le=1)] = 0.7
     gate_scale: NotNegative = 1.0

@@ -156,7 +156,7 @@ def _with_worth(plain: Explanation, worth: Worth | None, j: int) -> Explanation:
 
 
 def _number(value: float) -> float | None:
-    return None if np.isnan(value) else float(value)
+    return float(value) if np.isfinite(value) else None
 
 
 def _nearest(answers: list[DeviceAnswer]) -> WaitReason:

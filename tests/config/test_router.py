@@ -96,3 +96,9 @@ def test_unknown_policy_names_the_nearest(text: str, expected: str) -> None:
 def test_numbers_outside_their_domain_are_refused(data: dict) -> None:
     with pytest.raises(ConfigError):
         validate(data, RouterConfig, "f")
+
+
+@pytest.mark.parametrize("value", [0, -1, 1e-9, float("nan"), float("inf")])
+def test_a_regular_price_that_makes_no_finite_key_is_refused(value: float) -> None:
+    with pytest.raises(ConfigError, match=r"online_lp\.regular_price: .*, got"):
+        validate({"online_lp": {"regular_price": value}}, RouterConfig, "f")

@@ -58,9 +58,11 @@ class Case:
     gate_scale: float = 0.7
     reservation: bool = True
     rejects: str = "never"
+    regular_price: float = 0.02
 
     def router(self, make_settings, limits):
         options = {"gate_scale": self.gate_scale, "reservation": self.reservation, "guard": 0.5}
+        options["regular_price"] = self.regular_price
         plain = make_settings(OBJECTIVE, quick=False, rejects=self.rejects, **options)
         paper = dataclasses.replace(plain.paper_lp, reward_normaliser="none", horizon_s=500.0)
         router = Router(self.devices, self.policy, dataclasses.replace(plain, paper_lp=paper), limits, seed=0)
@@ -450,6 +452,14 @@ def test_the_planned_start_is_no_bound_and_is_not_called_one(make_settings, limi
     assert planned_s > NOW_S + 1
     said = " ".join((DeviceAnswer.__doc__ + LEGEND + (DOCS / "deploy.md").read_text()).split())
     assert ("lower bound" in said, said.count("It is no bound") + said.count("That is no bound")) == (False, 2)
+
+
+def test_a_key_that_is_no_number_is_left_out(make_settings, limits):
+    """Core settings may have no regular price; then what costs nothing has an infinite key."""
+    free = dataclasses.replace(moment("online_lp"), regular_price=0.0)
+    answer = one(free.router(make_settings, limits), "r")
+    assert (answer.key, answer.not_waiting > 0) == (None, True)
+    json.dumps(dataclasses.asdict(answer), allow_nan=False)
 
 
 @pytest.mark.parametrize("reason", MOMENTS)
