@@ -92,7 +92,17 @@ def _inner_model(annotation: Any) -> Any:
 
 
 class _Loader(yaml.SafeLoader):
-    """SafeLoader that reads 1e-3 and 1e3 as numbers."""
+    """SafeLoader that reads 1e-3 and 1e3 as numbers, and takes no key twice."""
+
+    def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
+        node: yaml.MappingNode = super().compose_mapping_node(anchor)
+        known: set[str] = set()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode):
+                if key.value in known:
+                    raise yaml.MarkedYAMLError(problem=f"key {key.value!r} is there twice", problem_mark=key.start_mark)
+                known.add(key.value)
+        return node
 
 
 _Loader.add_implicit_resolver(

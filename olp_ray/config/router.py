@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from olp_ray.config.base import Count, Mode, Model, NotNegative, Positive, nearest
+from olp_ray.core.policies import POLICIES
 from olp_ray.core.policies.settings import OnlineLPSettings, PaperLPSettings, PolicySettings, Rejects, RouterLimits
 from olp_ray.core.types import Objective
 from olp_ray.core.types.objective import MOST_PRIORITY_FACTOR
-from olp_ray.errors import ConfigError
+from olp_ray.errors import ConfigError, RequestError
 
 
 class ObjectiveConfig(Model):
@@ -167,16 +168,27 @@ class RouterConfig(Model):
     retry_after_s: Positive = 1.0
     prefix_block_tokens: Count = 512
 
+    @field_validator("policy")
+    @classmethod
+    def _known_policy(cls, value: str) -> str:
+        name, colon, preset = value.partition(":")
+        if name not in POLICIES:
+            raise ValueError(f"policy {value!r} is unknown{nearest(name, POLICIES)}")
+        if colon:
+            raise ValueError(
+                f"expected a policy alone; the preset has a key of its own: policy: {name}, preset: {preset}"
+            )
+        return value
+
     @model_validator(mode="after")
     def _known(self) -> Self:
         if self.preset not in PRESETS:
             raise ValueError(f"preset {self.preset!r} is unknown{nearest(self.preset, PRESETS)}")
+        self.core_objective("timed")
         return self
 
     def with_policy(self, text: str) -> Self:
         """This config with `NAME` or `NAME:preset` as the policy. Raises `ConfigError` for an unknown name."""
-        from olp_ray.core.policies import POLICIES
-
         name, _, preset = text.partition(":")
         if name not in POLICIES:
             raise ConfigError(f"policy {name!r} is unknown{nearest(name, POLICIES)}")
@@ -188,14 +200,17 @@ class RouterConfig(Model):
         return RouterLimits(self.queue_size, self.retry_after_s, self.prefix_block_tokens)
 
     def core_objective(self, mode: Mode) -> Objective:
-        """The preset's weights with the overrides of `objective`."""
+        """The preset's weights with the overrides of `objective`. Raises `ConfigError` where all are zero."""
         names = ("throughput", "e2e", "ttft", "qps", "tail_e2e", "tail_ttft")
         weights = dict(zip(names, PRESETS[self.preset].weights, strict=True))
         thresholds = dict(zip(("e2e_threshold_s", "ttft_threshold_s"), DEFAULT_THRESHOLDS[mode], strict=True))
         given = {k: v for k, v in self.objective.model_dump().items() if v is not None}
         given["joint_deadlines"] = given.get("joint_deadlines", PRESETS[self.preset].joint_deadlines)
         given["class_weights"] = tuple(sorted(self.objective.class_weights.items()))
-        return Objective(**{**weights, **thresholds, **given})
+        try:
+            return Objective(**{**weights, **thresholds, **given})
+        except RequestError as error:
+            raise ConfigError(f"`objective` over preset {self.preset!r}: {error}") from error
 
     def settings(self, mode: Mode) -> PolicySettings:
         objective = self.core_objective(mode)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import field_validator, model_validator
 
-from olp_ray.config.base import Count, Mode, Model, Positive, load_yaml
+from olp_ray.config.base import Count, Mode, Model, Positive, load_yaml, nearest
 from olp_ray.config.fleet import FleetConfig
 from olp_ray.config.router import RouterConfig
 from olp_ray.config.sim import SimConfig
-from olp_ray.config.workload import ArrivalsConfig, SessionsConfig
+from olp_ray.config.workload import PREDICTOR_NAMES, PREDICTOR_NOTATION, ArrivalsConfig, SessionsConfig
 
 
 class ScenarioConfig(Model):
@@ -36,7 +36,7 @@ class ScenarioConfig(Model):
     fleet: FleetConfig = FleetConfig.parse("4xa100-8b")
     mode: Mode = "timed"
     predictor: str = "uniform:0.2"
-    seeds: tuple[int, ...] = Field(default=(0, 1, 2), min_length=1)
+    seeds: tuple[int, ...] = (0, 1, 2)
     router: RouterConfig = RouterConfig()
     sim: SimConfig = SimConfig()
 
@@ -55,9 +55,21 @@ class ScenarioConfig(Model):
     def _sessions_notation(cls, value: Any) -> Any:
         return SessionsConfig.parse(value) if isinstance(value, str) else value
 
+    @field_validator("predictor", mode="before")
+    @classmethod
+    def _known_predictor(cls, value: Any) -> Any:
+        if not isinstance(value, str):
+            raise ValueError(f"expected {PREDICTOR_NOTATION} (valid: {', '.join(PREDICTOR_NAMES)})")
+        name = value.partition(":")[0]
+        if name not in PREDICTOR_NAMES:
+            raise ValueError(f"predictor {value!r} is unknown{nearest(name, PREDICTOR_NAMES)}")
+        return value
+
     @field_validator("seeds")
     @classmethod
     def _distinct(cls, value: tuple[int, ...]) -> tuple[int, ...]:
+        if not value:
+            raise ValueError("expected at least one seed")
         if min(value) < 0 or len(set(value)) < len(value):
             raise ValueError("seeds must be distinct whole numbers >= 0")
         return value

@@ -1,6 +1,6 @@
 """How generated requests arrive, and how they hang together as sessions. The notations of both are read here.
 
-Which lengths they have is named in the scenario and drawn in `olp_ray.workload`.
+Which lengths they have is named in the scenario and drawn in `olp_ray.workload`, where predictors of them live too.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from olp_ray.errors import ConfigError
 
 ARRIVALS_NOTATION = "poisson, gamma:CV, or rates:R@T,R@T,... (R requests/s from T seconds on; the first T is 0)"
 SESSIONS_NOTATION = "TURNS:THINK_S like 3.5:20"
+PREDICTOR_NAMES = ("perfect", "uniform", "lognormal", "mean", "class_mean", "cap", "online")
+PREDICTOR_NOTATION = "a name, some with a number, like uniform:0.2 or online:256"
 
 
 class RateFrom(Model):

@@ -397,7 +397,7 @@ def test_serve_flags_become_its_config(tmp_path: Path) -> None:
         (("simulate", "--arrivals", "rates:1@0", "--load", "1"), "arrivals state their own rates"),
         (("simulate", "--sessions", "3"), "sessions '3': expected TURNS:THINK_S"),
         (("simulate", "--workload", "chat1m", "--sessions", "3:5", "--rate", "1"), "sessions need one of lmsys"),
-        (("compare", "--seeds", "0"), "seeds: Tuple should have at least 1 item"),
+        (("compare", "--seeds", "0"), "seeds: expected at least one seed"),
         (("compare", "--metric", "e2e"), "--metric: 'e2e' is unknown"),
         (("compare", "--reference", "edf", "--policy", "round_robin"), "--reference: 'edf' is unknown"),
         (("front", "none.parquet"), "none.parquet: no such file"),

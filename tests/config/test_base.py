@@ -91,3 +91,18 @@ def test_a_file_that_is_no_text_is_named(tmp_path: Path) -> None:
     (tmp_path / "f.yaml").write_bytes(b"a: \xb4\xff")
     with pytest.raises(ConfigError, match=r"f\.yaml: expected UTF-8 text: .* at byte 3"):
         load_yaml(tmp_path / "f.yaml", Numbers)
+
+
+@pytest.mark.parametrize(
+    ("text", "key", "line"), [("a: 1\nb: 2\na: 3", "a", 3), ("b:\n  - {c: 1}\n  - {c: 1, d: 2, c: 3}", "c", 3)]
+)
+def test_a_key_that_is_there_twice_is_an_error_with_its_line(tmp_path: Path, text: str, key: str, line: int) -> None:
+    with pytest.raises(
+        ConfigError, match=rf"f\.yaml: not valid YAML: key '{key}' is there twice .*line {line}, column"
+    ):
+        load_yaml(write(tmp_path, text), Numbers)
+
+
+def test_a_merged_key_may_be_given_again(tmp_path: Path) -> None:
+    text = "devices:\n  - &one {kind: a100-8b, count: 1, slots: 4}\n  - {<<: *one, slots: 8}"
+    assert [device.slots for device in load_yaml(write(tmp_path, text), FleetConfig).devices] == [4, 8]

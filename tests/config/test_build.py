@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from olp_ray.config import FleetConfig, RouterConfig
+from olp_ray.config import FleetConfig, RouterConfig, validate
 from olp_ray.config.build import build_priced_router, build_router
 from olp_ray.core.types import Arrived, Assign, Request
 from olp_ray.errors import OlpRayError
@@ -22,4 +22,7 @@ def test_the_router_routes(mode: str, policy: str) -> None:
 
 def test_unknown_policy_in_a_file() -> None:
     with pytest.raises(OlpRayError, match="did you mean 'online_lp'"):
-        build_router(RouterConfig(policy="onlinelp"), FleetConfig.parse("a100-8b"), "timed", seed=0)
+        validate({"policy": "onlinelp"}, RouterConfig, "f.yaml")
+    config = RouterConfig().model_copy(update={"policy": "onlinelp"})
+    with pytest.raises(OlpRayError, match="did you mean 'online_lp'"):
+        build_router(config, FleetConfig.parse("a100-8b"), "timed", seed=0)

@@ -102,3 +102,19 @@ def test_numbers_outside_their_domain_are_refused(data: dict) -> None:
 def test_a_regular_price_that_makes_no_finite_key_is_refused(value: float) -> None:
     with pytest.raises(ConfigError, match=r"online_lp\.regular_price: .*, got"):
         validate({"online_lp": {"regular_price": value}}, RouterConfig, "f")
+
+
+def test_a_policy_with_its_preset_in_one_key_is_told_of_the_other_key() -> None:
+    with pytest.raises(ConfigError, match=r"f\.yaml: policy: .*policy: online_lp, preset: e2e, got 'online_lp:e2e'"):
+        validate({"policy": "online_lp:e2e"}, RouterConfig, "f.yaml")
+    with pytest.raises(ConfigError, match=r"f\.yaml: policy: policy 'online_pl' is unknown; did you mean 'online_lp'"):
+        validate({"policy": "online_pl"}, RouterConfig, "f.yaml")
+
+
+def test_weights_that_are_all_zero_name_file_key_and_preset() -> None:
+    none = {"objective": {"e2e": 0, "ttft": 0}}
+    with pytest.raises(ConfigError, match=r"f\.yaml: .*`objective` over preset 'e2e': objective weights are all zero"):
+        validate({"preset": "e2e", **none}, RouterConfig, "f.yaml")
+    config = validate(none, RouterConfig, "f.yaml")
+    with pytest.raises(ConfigError, match="`objective` over preset 'e2e': objective weights are all zero"):
+        config.with_policy("online_lp:e2e").settings("timed")

@@ -6,8 +6,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from olp_ray.config.workload import PREDICTOR_NAMES
 from olp_ray.errors import ConfigError, WorkloadError
-from olp_ray.workload import Predictor, make_requests, parse_predictor
+from olp_ray.workload import PREDICTORS, Predictor, make_requests, parse_predictor
 
 FRAME = pd.DataFrame({"num_decode_tokens": np.random.default_rng(0).integers(1, 2000, 4000)})
 TRUE = FRAME["num_decode_tokens"].to_numpy(dtype=float)
@@ -15,6 +16,10 @@ TRUE = FRAME["num_decode_tokens"].to_numpy(dtype=float)
 
 def predict(text: str, frame: pd.DataFrame = FRAME, seed: int = 0) -> np.ndarray:
     return parse_predictor(text).predict(frame, np.random.default_rng(seed))
+
+
+def test_a_scenario_knows_the_names_that_there_are() -> None:
+    assert tuple(PREDICTORS) == PREDICTOR_NAMES
 
 
 def test_perfect() -> None:
