@@ -15,6 +15,7 @@ from typing import NamedTuple
 import click
 import pandas as pd
 
+from benchmarks.quality.arguments import read_seeds
 from benchmarks.quality.cells import CELLS, PeriodCell
 from benchmarks.quality.entries import SERVE, SHED
 from benchmarks.quality.runs import Task, is_current, read_runs, run_all
@@ -103,12 +104,12 @@ def _row(runs: pd.DataFrame, question: Question, name: str, predictor: str) -> d
 @click.option("--traces", type=click.Path(path_type=Path, exists=True, file_okay=False), required=True)
 @click.option("--out", type=click.Path(path_type=Path), default="quality-runs", help="Runs are kept and resumed here.")
 @click.option("--seeds", default="101,102,103", help="Comma-separated seeds.")
-@click.option("--periods", default=6000, help="Requests arrive for so many periods.")
-@click.option("--workers", default=2, help="Processes.")
+@click.option("--periods", type=click.IntRange(min=1), default=6000, help="Requests arrive for so many periods.")
+@click.option("--workers", type=click.IntRange(min=1), default=2, help="Processes.")
 @click.option("--write-page", is_flag=True, help="Write the tables into docs/results.md.")
 def main(traces: Path, out: Path, seeds: str, periods: int, workers: int, write_page: bool) -> None:
     """Run what is missing and print the tables."""
-    wanted = tasks([int(seed) for seed in seeds.split(",")], periods, traces, out)
+    wanted = tasks(read_seeds(seeds), periods, traces, out)
     run_all([task for task in wanted if not is_current(task)], workers, _told)
     text = report(read_runs(out / FOLDER), periods)
     click.echo(text)

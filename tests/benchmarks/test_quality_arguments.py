@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from click.testing import CliRunner
 
-from benchmarks import exactness, tick
+from benchmarks import exactness, predictors, tick
 from benchmarks.quality import bounds
 from benchmarks.quality.__main__ import main
 from benchmarks.quality.arguments import read_cells, read_entries, read_seeds, read_variants
@@ -41,6 +41,7 @@ def test_what_is_unknown_is_refused_with_what_is_allowed(tmp_path, flag, value, 
         (bounds.main, ["--cells", "nowhere"], "slot-0.5"),
         (bounds.main, ["--cells", "conv-8b-0.9"], "--traces"),
         (bounds.main, ["--seed", "-1"], "x>=0"),
+        (predictors.main, ["--traces", ".", "--seeds", "a"], "whole numbers >= 0"),
         (exactness.main, ["--every", "0"], "x>=1"),
         (exactness.main, ["--periods", "0"], "x>=1"),
         (exactness.main, ["--quick", "--periods", "50"], "no update to measure"),
