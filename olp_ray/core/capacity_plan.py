@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from olp_ray.core.numbers import is_finite, shown
 from olp_ray.errors import EventError
 
 
@@ -40,9 +41,10 @@ class CapacityPlan:
     def add(self, g: int, device_id: str, limits: Limits) -> None:
         """A change; of two for one time the one told last counts. Raises `EventError`; then nothing has changed."""
         from_s, slots, kv_tokens = limits
-        if not (0 <= slots < math.inf and 0 <= kv_tokens < math.inf and math.isfinite(from_s)):
+        if not (all(map(is_finite, limits)) and slots >= 0 and kv_tokens >= 0):
+            told = f"{shown(slots)} slots, {shown(kv_tokens)} KV tokens"
             raise EventError(
-                f"capacity of {device_id!r} from {from_s} s is {slots} slots, {kv_tokens} KV tokens; "
+                f"capacity of {device_id!r} from {shown(from_s)} s is {told}; "
                 "expected a finite time and finite numbers >= 0"
             )
         insort(self._changes[g], limits, key=lambda change: change.from_s)

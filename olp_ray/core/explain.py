@@ -7,12 +7,12 @@ appraisal, as they were when assigned. Which rule decides is the policy's busine
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Iterator
 
 import numpy as np
 
 from olp_ray.core.explanation import DeviceAnswer, Explanation, RequestState, StartRule, WaitReason
+from olp_ray.core.numbers import is_finite, shown
 from olp_ray.core.policies.base import Policy, View
 from olp_ray.core.policies.outlook import REASONS, Outlook, Worth
 from olp_ray.core.policies.turns import planned_turns
@@ -33,8 +33,8 @@ def explain(
     most bounds how many are answered, since each costs a look at every device. Raises `EventError` for a time that is
     not finite.
     """
-    if not math.isfinite(now_s):
-        raise EventError(f"now_s is {now_s}; expected a finite number")
+    if not is_finite(now_s):
+        raise EventError(f"now_s is {shown(now_s)}; expected a finite number")
     waiting = [j for j, entry in enumerate(view.waiting) if request_id in (None, entry.request.id)][:most]
     held = [(key, request) for key, request in view.ledger if request_id in (None, request.id)]
     held = held[: None if most is None else most - len(waiting)]

@@ -28,6 +28,7 @@ import numpy as np
 from olp_ray.core import kernels
 from olp_ray.core.capacity_plan import CapacityPlan, Limits
 from olp_ray.core.kernels.records import ASSIGNED_S, DECODED, KNOWN_S, PREDICTED, PROMPT, STARTED, Fleet
+from olp_ray.core.numbers import is_finite, is_float, shown
 from olp_ray.core.prefill import PrefillTracker
 from olp_ray.core.step_times import StepTimes
 from olp_ray.core.types import AssignmentKey, Device, EngineObserved, Request, Stage
@@ -158,8 +159,9 @@ class Ledger:
     def set_external(self, device_id: str, slots: float, kv_tokens: float) -> None:
         """Load on the device that did not come from here."""
         g = self.row(device_id)
-        if not (0 <= slots < math.inf and 0 <= kv_tokens < math.inf):
-            raise EventError(f"external load of {device_id!r} is {slots} slots, {kv_tokens} KV tokens; expected >= 0")
+        if not (is_finite(slots) and is_finite(kv_tokens) and slots >= 0 and kv_tokens >= 0):
+            load = f"{shown(slots)} slots, {shown(kv_tokens)} KV tokens"
+            raise EventError(f"external load of {device_id!r} is {load}; expected >= 0")
         self.external_slots[g], self.external_kv_tokens[g] = slots, kv_tokens
 
     def observe(self, event: EngineObserved, now_s: float) -> None:
@@ -169,13 +171,15 @@ class Ledger:
         compared; our own counts are never lowered by a stale look.
         """
         g = self.row(event.device_id)
-        counts = (event.running, event.waiting, event.kv_tokens)
-        if not (all(0 <= count < math.inf for count in counts) and event.age_s >= 0):
-            raise EventError(f"{event} has a count or age that is negative or no number; expected >= 0")
+        counts = (event.running + event.waiting, event.running, event.waiting, event.kv_tokens)
+        if not (
+            all(is_finite(count) and count >= 0 for count in counts) and is_float(event.age_s) and event.age_s >= 0
+        ):
+            raise EventError(f"{shown(event)} has a count or age that is negative or no number; expected >= 0")
         most_s = MOST_STEP_SHARE * self.devices[g].step_s
         if event.step_s is not None and most_s < event.step_s < math.inf:
             raise EventError(
-                f"{event} has a step_s that is too large; expected at most {most_s:g} s, "
+                f"{shown(event)} has a step_s that is too large; expected at most {most_s:g} s, "
                 f"{MOST_STEP_SHARE:g} times the device's own"
             )
         seen_by_engine = self._data[ASSIGNED_S, g, : self.count[g]] <= now_s - event.age_s
@@ -232,7 +236,10 @@ class Ledger:
 
         The step time is refined from residents that were decoding all the time since their last report.
         """
-        decoded = np.asarray(decoded_tokens, dtype=np.float64)
+        try:
+            decoded = np.asarray(decoded_tokens, dtype=np.float64)
+        except OverflowError as error:
+            raise EventError(f"progress has a token count that is no number: {error}; expected >= 0") from error
         if not ((decoded >= 0) & (decoded < math.inf)).all():
             raise EventError("progress has negative token counts; expected >= 0")
         g = self._row.get(keys[0].device_id) if keys else None
@@ -265,8 +272,8 @@ class Ledger:
     def preempt(self, key: AssignmentKey, decoded_tokens: int, now_s: float) -> None:
         """Back to the engine's own queue: it holds its place here, and stands still."""
         g, column = self._find(key)
-        if not 0 <= decoded_tokens < math.inf:
-            raise EventError(f"preempted {key} has {decoded_tokens} decoded tokens; expected >= 0")
+        if not (is_finite(decoded_tokens) and decoded_tokens >= 0):
+            raise EventError(f"preempted {key} has {shown(decoded_tokens)} decoded tokens; expected >= 0")
         self._steps.stand_still(g, decoded_tokens - float(self._data[DECODED, g, column]))
         self._data[DECODED : KNOWN_S + 1, g, column] = (decoded_tokens, now_s)
         self._data[STARTED, g, column] = 0.0

@@ -18,6 +18,7 @@ from olp_ray.core.calibration import Calibration
 from olp_ray.core.explain import explain
 from olp_ray.core.explanation import Explanation
 from olp_ray.core.ledger import Ledger
+from olp_ray.core.numbers import is_finite, shown
 from olp_ray.core.policies import build_policy
 from olp_ray.core.policies.base import NOTHING, Completion, PolicyStep, View
 from olp_ray.core.policies.settings import PolicySettings, RouterLimits
@@ -111,8 +112,8 @@ class Router:
         not told of them again; queue and ledger have not changed otherwise. Raises `EventError` for a time that is
         not finite; then nothing has changed.
         """
-        if not math.isfinite(now_s):
-            raise EventError(f"now_s is {now_s}; expected a finite number")
+        if not is_finite(now_s):
+            raise EventError(f"now_s is {shown(now_s)}; expected a finite number")
         faults: list[OlpRayError] = []
         self.ledger.apply_schedules(now_s)
         for event in events:
@@ -216,8 +217,9 @@ class Router:
     def _finished(self, event: Finished, now_s: float) -> None:
         if not self._is_current(event.key):
             return
-        if not math.isfinite(event.output_tokens):
-            raise EventError(f"finished {event.key} has {event.output_tokens} output tokens; expected a finite number")
+        if not is_finite(event.output_tokens):
+            tokens = shown(event.output_tokens)
+            raise EventError(f"finished {event.key} has {tokens} output tokens; expected a finite number")
         request = self._release(event.key)
         self.calibration.add(request.prompt_tokens, request.predicted_output_tokens, event.output_tokens)
         self._completions.append(Completion(request, event.output_tokens))

@@ -7,6 +7,7 @@ from olp_ray.core import types
 from olp_ray.core.types import AssignmentKey, Device, Objective, Request, RequestKey, Stage
 from olp_ray.errors import RequestError
 
+LONG = [10**400, 10**5000]  # no floats, and more digits than can be shown
 REQUEST = {"id": "r", "arrival_s": 0.0, "prompt_tokens": 1, "predicted_output_tokens": 1.0}
 DEVICE = {"id": "g", "slots": 1, "kv_tokens": 1, "step_s": 0.1}
 OBJECTIVE = dict.fromkeys(("throughput", "e2e", "ttft", "qps", "tail_e2e", "tail_ttft"), 1.0) | {
@@ -19,9 +20,9 @@ OBJECTIVE = dict.fromkeys(("throughput", "e2e", "ttft", "qps", "tail_e2e", "tail
     ("record", "fields", "name", "values"),
     [
         (Request, REQUEST, "id", [""]),
-        (Request, REQUEST, "arrival_s", [math.nan, math.inf, 1e200, -1.1e12]),
-        (Request, REQUEST, "prompt_tokens", [-1, math.nan, math.inf]),
-        (Request, REQUEST, "max_output_tokens", [0, -1, math.nan]),
+        (Request, REQUEST, "arrival_s", [math.nan, math.inf, 1e200, -1.1e12, *LONG]),
+        (Request, REQUEST, "prompt_tokens", [-1, math.nan, math.inf, *LONG]),
+        (Request, REQUEST, "max_output_tokens", [0, -1, math.nan, *LONG]),
         (
             Request,
             REQUEST,
@@ -34,22 +35,24 @@ OBJECTIVE = dict.fromkeys(("throughput", "e2e", "ttft", "qps", "tail_e2e", "tail
                 ((0.5, 0.5),),
                 ((0.5, math.nan),),
                 ((0.5, math.inf),),
+                ((0.5, 10**400),),
+                ((0.5, 10**5000),),
             ],
         ),
-        (Request, REQUEST, "predicted_output_tokens", [0.5, 0, -3, math.nan, math.inf]),
+        (Request, REQUEST, "predicted_output_tokens", [0.5, 0, -3, math.nan, math.inf, *LONG]),
         (Request, REQUEST, "priority", [-101, 101, 10**400, 10**5000, math.nan]),
-        (Request, REQUEST, "slo_ttft_s", [0.0, -1.0, math.nan]),
-        (Request, REQUEST, "slo_e2e_s", [0.0, -1.0, math.nan]),
-        (Device, DEVICE, "slots", [0, -1]),
-        (Device, DEVICE, "kv_tokens", [0]),
-        (Device, DEVICE, "block_tokens", [0]),
-        (Device, DEVICE, "step_s", [0.0, -1.0, math.nan, math.inf]),
-        (Device, DEVICE, "prefill_tokens_per_s", [0.0, -1.0, math.nan]),
-        (Objective, OBJECTIVE, "priority_factor", [0.0, -1.0, math.nan, 0.06, 16.1, 1e9]),
-        (Objective, OBJECTIVE, "class_weights", [(("a", 0.0),), (("a", math.nan),)]),
-        (Objective, OBJECTIVE, "tenant_fairness", [-1.0, math.nan]),
-        (Objective, OBJECTIVE, "e2e", [-1.0, math.nan, math.inf]),
-        (Objective, OBJECTIVE, "ttft_threshold_s", [0.0, -1.0, math.nan]),
+        (Request, REQUEST, "slo_ttft_s", [0.0, -1.0, math.nan, *LONG]),
+        (Request, REQUEST, "slo_e2e_s", [0.0, -1.0, math.nan, *LONG]),
+        (Device, DEVICE, "slots", [0, -1, *LONG]),
+        (Device, DEVICE, "kv_tokens", [0, *LONG]),
+        (Device, DEVICE, "block_tokens", [0, *LONG]),
+        (Device, DEVICE, "step_s", [0.0, -1.0, math.nan, math.inf, *LONG]),
+        (Device, DEVICE, "prefill_tokens_per_s", [0.0, -1.0, math.nan, *LONG]),
+        (Objective, OBJECTIVE, "priority_factor", [*LONG, 0.0, -1.0, math.nan, 0.06, 16.1, 1e9]),
+        (Objective, OBJECTIVE, "class_weights", [(("a", 0.0),), (("a", math.nan),), (("a", 10**5000),)]),
+        (Objective, OBJECTIVE, "tenant_fairness", [-1.0, math.nan, *LONG]),
+        (Objective, OBJECTIVE, "e2e", [-1.0, math.nan, math.inf, *LONG]),
+        (Objective, OBJECTIVE, "ttft_threshold_s", [0.0, -1.0, math.nan, *LONG]),
         (Objective, OBJECTIVE, "e2e_threshold_s", [0.0]),
     ],
 )

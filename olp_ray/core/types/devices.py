@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from olp_ray.core.numbers import is_finite, is_float, shown
 from olp_ray.core.types.requests import Request, Stage
 from olp_ray.errors import RequestError
 
@@ -43,11 +44,12 @@ class Device:
 
     def __post_init__(self) -> None:
         for name in ("slots", "kv_tokens", "block_tokens"):
-            if getattr(self, name) < 1:
-                raise RequestError(f"device {self.id!r}: {name} is {getattr(self, name)}; expected >= 1")
-        if not (math.isfinite(self.step_s) and self.step_s > 0):
-            raise RequestError(f"device {self.id!r}: step_s is {self.step_s}; expected a finite number > 0")
-        if not self.prefill_tokens_per_s > 0:
+            count = getattr(self, name)
+            if not (is_finite(count) and count >= 1):
+                raise RequestError(f"device {self.id!r}: {name} is {shown(count)}; expected >= 1")
+        if not (is_finite(self.step_s) and self.step_s > 0):
+            raise RequestError(f"device {self.id!r}: step_s is {shown(self.step_s)}; expected a finite number > 0")
+        if not (is_float(self.prefill_tokens_per_s) and self.prefill_tokens_per_s > 0):
             raise RequestError(f"device {self.id!r}: prefill_tokens_per_s must be > 0")
 
     def can_run(self, request: Request) -> bool:

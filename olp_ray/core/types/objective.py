@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
+from olp_ray.core.numbers import is_finite, is_float, shown
 from olp_ray.errors import RequestError
 
 MOST_PRIORITY_FACTOR = 16.0  # and 1/16 the least: to the power of the highest priority it is 3e120, so sums stay finite
@@ -39,23 +39,24 @@ class Objective:
 
     def __post_init__(self) -> None:
         weights = self.weights
-        if not all(math.isfinite(w) and w >= 0 for w in weights):
-            raise RequestError(f"objective weights are {weights}; expected six finite numbers >= 0")
+        if not all(is_finite(w) and w >= 0 for w in weights):
+            raise RequestError(f"objective weights are {shown(weights)}; expected six finite numbers >= 0")
         if not any(weights):
             raise RequestError("objective weights are all zero; expected at least one above 0")
         for name in ("e2e_threshold_s", "ttft_threshold_s"):
-            if not getattr(self, name) > 0:
-                raise RequestError(f"objective {name} is {getattr(self, name)}; expected > 0")
+            threshold_s = getattr(self, name)
+            if not (is_float(threshold_s) and threshold_s > 0):
+                raise RequestError(f"objective {name} is {shown(threshold_s)}; expected > 0")
         factors = (self.priority_factor, *(weight for _, weight in self.class_weights))
-        if not all(math.isfinite(factor) and factor > 0 for factor in factors):
-            raise RequestError(f"objective factors are {factors}; expected finite numbers > 0")
+        if not all(is_finite(factor) and factor > 0 for factor in factors):
+            raise RequestError(f"objective factors are {shown(factors)}; expected finite numbers > 0")
         if not 1 / MOST_PRIORITY_FACTOR <= self.priority_factor <= MOST_PRIORITY_FACTOR:
             raise RequestError(
                 f"objective priority_factor is {self.priority_factor}; "
                 f"expected {1 / MOST_PRIORITY_FACTOR} to {MOST_PRIORITY_FACTOR:g}"
             )
-        if not (math.isfinite(self.tenant_fairness) and self.tenant_fairness >= 0):
-            raise RequestError(f"objective tenant_fairness is {self.tenant_fairness}; expected >= 0")
+        if not (is_finite(self.tenant_fairness) and self.tenant_fairness >= 0):
+            raise RequestError(f"objective tenant_fairness is {shown(self.tenant_fairness)}; expected >= 0")
 
     @property
     def weights(self) -> tuple[float, float, float, float, float, float]:

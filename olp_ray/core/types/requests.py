@@ -7,12 +7,12 @@ ignores and counts them.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import pairwise
 from typing import NamedTuple
 
+from olp_ray.core.numbers import is_finite, is_float, shown
 from olp_ray.errors import RequestError
 
 MOST_TIME_S = 1e12  # either way: 30,000 years, so that squares of times stay finite
@@ -78,35 +78,32 @@ class Request:
         if not self.id:
             raise RequestError("request id is empty; expected a non-empty string")
         if not abs(self.arrival_s) <= MOST_TIME_S:
-            raise RequestError(
-                f"request {self.id!r}: arrival_s is {self.arrival_s}; expected {-MOST_TIME_S:g} to {MOST_TIME_S:g}"
-            )
-        if not 0 <= self.prompt_tokens < math.inf:
-            raise RequestError(f"request {self.id!r}: prompt_tokens is {self.prompt_tokens}; expected >= 0")
-        if self.max_output_tokens is not None and not 1 <= self.max_output_tokens < math.inf:
-            raise RequestError(
-                f"request {self.id!r}: max_output_tokens is {self.max_output_tokens}; expected >= 1 or none"
-            )
+            expected = f"{-MOST_TIME_S:g} to {MOST_TIME_S:g}"
+            raise RequestError(f"request {self.id!r}: arrival_s is {shown(self.arrival_s)}; expected {expected}")
+        if not (is_finite(self.prompt_tokens) and self.prompt_tokens >= 0):
+            raise RequestError(f"request {self.id!r}: prompt_tokens is {shown(self.prompt_tokens)}; expected >= 0")
+        most = self.max_output_tokens
+        if most is not None and not (is_finite(most) and most >= 1):
+            raise RequestError(f"request {self.id!r}: max_output_tokens is {shown(most)}; expected >= 1 or none")
         if self.predicted_quantiles and not _are_quantiles(self.predicted_quantiles):
             raise RequestError(
-                f"request {self.id!r}: predicted_quantiles is {self.predicted_quantiles}; "
+                f"request {self.id!r}: predicted_quantiles is {shown(self.predicted_quantiles)}; "
                 "expected levels in (0, 1) that rise, with finite lengths >= 1 that do not fall"
             )
-        if not (math.isfinite(self.predicted_output_tokens) and self.predicted_output_tokens >= 1):
-            raise RequestError(
-                f"request {self.id!r}: predicted_output_tokens is {self.predicted_output_tokens}; expected >= 1"
-            )
+        predicted = self.predicted_output_tokens
+        if not (is_finite(predicted) and predicted >= 1):
+            raise RequestError(f"request {self.id!r}: predicted_output_tokens is {shown(predicted)}; expected >= 1")
         if not -MOST_PRIORITY <= self.priority <= MOST_PRIORITY:  # it may have more digits than can be shown
             raise RequestError(
                 f"request {self.id!r}: priority is out of range; expected {-MOST_PRIORITY} to {MOST_PRIORITY}"
             )
         for name in ("slo_ttft_s", "slo_e2e_s"):
             slo_s = getattr(self, name)
-            if slo_s is not None and not slo_s > 0:
-                raise RequestError(f"request {self.id!r}: {name} is {slo_s}; expected > 0 or none")
+            if slo_s is not None and not (is_float(slo_s) and slo_s > 0):
+                raise RequestError(f"request {self.id!r}: {name} is {shown(slo_s)}; expected > 0 or none")
 
 
 def _are_quantiles(pairs: tuple[tuple[float, float], ...]) -> bool:
     levels, tokens = [level for level, _ in pairs], [length for _, length in pairs]
     rising = all(one < other for one, other in pairwise([0.0, *levels, 1.0]))
-    return rising and all(one <= other for one, other in pairwise([1.0, *tokens])) and tokens[-1] < math.inf
+    return rising and all(one <= other for one, other in pairwise([1.0, *tokens])) and is_finite(tokens[-1])
