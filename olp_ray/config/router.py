@@ -11,8 +11,11 @@ from olp_ray.config.base import Count, Mode, Model, NotNegative, Positive, neare
 from olp_ray.core.policies import POLICIES
 from olp_ray.core.policies.settings import OnlineLPSettings, PaperLPSettings, PolicySettings, Rejects, RouterLimits
 from olp_ray.core.types import Objective
-from olp_ray.core.types.objective import MOST_PRIORITY_FACTOR
+from olp_ray.core.types.objective import MOST_CLASS_WEIGHT, MOST_PRIORITY_FACTOR
 from olp_ray.errors import ConfigError, RequestError
+
+_MOST_BUCKETS = 10_000  # of prices, per device
+_MOST_SLOTS = 1_000_000  # of the paper's horizon
 
 
 class ObjectiveConfig(Model):
@@ -26,7 +29,9 @@ class ObjectiveConfig(Model):
     tail_ttft: NotNegative | None = None
     e2e_threshold_s: Positive | None = None
     ttft_threshold_s: Positive | None = None
-    class_weights: dict[str, Positive] = Field(default_factory=dict)
+    class_weights: dict[str, Annotated[float, Field(ge=1 / MOST_CLASS_WEIGHT, le=MOST_CLASS_WEIGHT)]] = Field(
+        default_factory=dict
+    )
     priority_factor: Annotated[float, Field(ge=1 / MOST_PRIORITY_FACTOR, le=MOST_PRIORITY_FACTOR)] = 2.0
     tenant_fairness: NotNegative = 0.0
     joint_deadlines: bool | None = None
@@ -216,13 +221,24 @@ class RouterConfig(Model):
         objective = self.core_objective(mode)
         preset = PRESETS[self.preset]
         rejects = self.rejects or preset.rejects
-        return PolicySettings(
-            objective,
-            rejects,
-            online_lp_settings(self.online_lp, objective, mode, preset, rejects),
-            paper_lp_settings(self.paper_lp, objective, mode),
-            self.aged_length_weight,
-        )
+        online_lp = online_lp_settings(self.online_lp, objective, mode, preset, rejects)
+        paper_lp = paper_lp_settings(self.paper_lp, objective, mode)
+        if self.policy == "online_lp":
+            spans = {"horizon_s": online_lp.horizon_s, "lookahead_s": online_lp.lookahead_s}
+            _check_parts("online_lp", spans, "bucket_s", online_lp.bucket_s, _MOST_BUCKETS)
+        if self.policy == "online_lp_paper":
+            _check_parts("paper_lp", {"horizon_s": paper_lp.horizon_s}, "slot_s", paper_lp.slot_s, _MOST_SLOTS)
+        return PolicySettings(objective, rejects, online_lp, paper_lp, self.aged_length_weight)
+
+
+def _check_parts(where: str, spans: dict[str, float], part: str, part_s: float, most: int) -> None:
+    """Raise `ConfigError` unless each span is at most so many parts, each of which has prices and work of its own."""
+    for name, span_s in spans.items():
+        if not span_s / part_s <= most:
+            raise ConfigError(
+                f"{where}: {name} of {span_s:g} is {span_s / part_s:.3g} times {part}, {part_s:g}; expected at most "
+                f"{most} times. What is not set follows from objective.e2e_threshold_s and ttft_threshold_s"
+            )
 
 
 def online_lp_settings(

@@ -118,3 +118,27 @@ def test_weights_that_are_all_zero_name_file_key_and_preset() -> None:
     config = validate(none, RouterConfig, "f.yaml")
     with pytest.raises(ConfigError, match="`objective` over preset 'e2e': objective weights are all zero"):
         config.with_policy("online_lp:e2e").settings("timed")
+
+
+@pytest.mark.parametrize("value", [0, 9e-7, 1.1e6, 1e300, float("nan"), float("inf")])
+def test_class_weights_are_bounded_like_priorities(value: float) -> None:
+    with pytest.raises(ConfigError, match=r"objective\.class_weights\.chat: .*, got"):
+        validate({"objective": {"class_weights": {"chat": value}}}, RouterConfig, "f")
+
+
+@pytest.mark.parametrize("policy", ["online_lp", "online_lp_paper", "central_fifo"])
+@pytest.mark.parametrize("e2e_s", [3e5, 1e300])
+def test_a_horizon_of_too_many_price_buckets_is_refused_where_there_are_prices(policy: str, e2e_s: float) -> None:
+    data = {"policy": policy, "objective": {"e2e_threshold_s": e2e_s, "ttft_threshold_s": 2.0}}
+    config = validate({**data, "paper_lp": {"horizon_s": e2e_s * 10}}, RouterConfig, "f")
+    if policy == "central_fifo":
+        assert config.settings("timed").objective.e2e_threshold_s == e2e_s
+    else:
+        with pytest.raises(ConfigError, match=r"_lp: horizon_s of .*; expected at most 10{4,6} times"):
+            config.settings("timed")
+
+
+def test_a_look_ahead_of_too_many_price_buckets_is_refused() -> None:
+    config = validate({"online_lp": {"lookahead_s": 1e300}}, RouterConfig, "f")
+    with pytest.raises(ConfigError, match=r"online_lp: lookahead_s of 1e\+300 .*; expected at most 10000 times"):
+        config.settings("timed")

@@ -49,7 +49,12 @@ OBJECTIVE = dict.fromkeys(("throughput", "e2e", "ttft", "qps", "tail_e2e", "tail
         (Device, DEVICE, "step_s", [0.0, -1.0, math.nan, math.inf, *LONG]),
         (Device, DEVICE, "prefill_tokens_per_s", [0.0, -1.0, math.nan, *LONG]),
         (Objective, OBJECTIVE, "priority_factor", [*LONG, 0.0, -1.0, math.nan, 0.06, 16.1, 1e9]),
-        (Objective, OBJECTIVE, "class_weights", [(("a", 0.0),), (("a", math.nan),), (("a", 10**5000),)]),
+        (
+            Objective,
+            OBJECTIVE,
+            "class_weights",
+            [(("a", 0.0),), (("a", math.nan),), (("a", 10**5000),), (("a", 9e-7),), (("a", 1.1e6),)],
+        ),
         (Objective, OBJECTIVE, "tenant_fairness", [-1.0, math.nan, *LONG]),
         (Objective, OBJECTIVE, "e2e", [-1.0, math.nan, math.inf, *LONG]),
         (Objective, OBJECTIVE, "ttft_threshold_s", [0.0, -1.0, math.nan, *LONG]),

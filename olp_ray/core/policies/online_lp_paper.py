@@ -170,7 +170,8 @@ class OnlineLPPaper:
         return placed
 
     def _slot(self, now_s: float) -> int:
-        return math.floor(now_s / self._settings.slot_s + _EDGE)
+        """The slot of a time; what is before the first counts as in it."""
+        return max(math.floor(now_s / self._settings.slot_s + _EDGE), 0)
 
     def _follow(self, view: View) -> None:
         """Prices of the devices there are, with mem_scale = 1 / max M (Appendix B.2)."""

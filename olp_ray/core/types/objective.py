@@ -8,6 +8,7 @@ from olp_ray.core.numbers import is_finite, is_float, shown
 from olp_ray.errors import RequestError
 
 MOST_PRIORITY_FACTOR = 16.0  # and 1/16 the least: to the power of the highest priority it is 3e120, so sums stay finite
+MOST_CLASS_WEIGHT = 1e6  # and 1e-6 the least, for the same reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,8 +19,8 @@ class Objective:
     tail_e2e zeta1 and tail_ttft zeta2 (per request inside its threshold). e2e_threshold_s is t1', ttft_threshold_s
     is t2'. Multiplying all six weights by a constant changes no decision.
 
-    Requests may differ in worth: class_weights multiplies the reward of a request class (1 if not named), and each
-    step of priority multiplies it by priority_factor, from 1/16 to 16. tenant_fairness is the exponent of
+    Requests may differ in worth: class_weights multiplies the reward of a request class (1 if not named), from 1e-6 to
+    1e6, and each step of priority multiplies it by priority_factor, from 1/16 to 16. tenant_fairness is the exponent of
     alpha-fairness between tenants (0: none, 1: proportional; see `core.fairness`). With joint_deadlines a deadline
     earns something only where both can be met: what counts is requests inside both thresholds (goodput), not deadlines.
     """
@@ -47,12 +48,15 @@ class Objective:
             threshold_s = getattr(self, name)
             if not (is_float(threshold_s) and threshold_s > 0):
                 raise RequestError(f"objective {name} is {shown(threshold_s)}; expected > 0")
-        factors = (self.priority_factor, *(weight for _, weight in self.class_weights))
-        if not all(is_finite(factor) and factor > 0 for factor in factors):
-            raise RequestError(f"objective factors are {shown(factors)}; expected finite numbers > 0")
+        for name, weight in self.class_weights:
+            if not 1 / MOST_CLASS_WEIGHT <= weight <= MOST_CLASS_WEIGHT:
+                raise RequestError(
+                    f"objective class_weights of {name!r} is {shown(weight)}; "
+                    f"expected {1 / MOST_CLASS_WEIGHT} to {MOST_CLASS_WEIGHT:g}"
+                )
         if not 1 / MOST_PRIORITY_FACTOR <= self.priority_factor <= MOST_PRIORITY_FACTOR:
             raise RequestError(
-                f"objective priority_factor is {self.priority_factor}; "
+                f"objective priority_factor is {shown(self.priority_factor)}; "
                 f"expected {1 / MOST_PRIORITY_FACTOR} to {MOST_PRIORITY_FACTOR:g}"
             )
         if not (is_finite(self.tenant_fairness) and self.tenant_fairness >= 0):

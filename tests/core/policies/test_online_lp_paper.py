@@ -498,3 +498,10 @@ def test_assignments_only(route):
     router = route([Device("g0", 2, 1000, 1.0)])
     step = router.handle(1.0, [Arrived(Request("a", 1.0, 10, 20.0))])
     assert [type(d) for d in step.decisions] == [Assign]
+
+
+def test_a_time_before_the_first_slot_counts_as_in_it(make_settings, limits):
+    router = Router([Device("g0", 4, 1000, 1.0)], "online_lp_paper", make_settings(), limits, seed=0)
+    step = router.handle(-5.0, [Arrived(Request("r", -5.0, 10, 20.0))])
+    assert [decision.request.id for decision in step.decisions] == ["r"]
+    assert router.explain(-5.0)[0].reward is not None
