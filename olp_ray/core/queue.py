@@ -11,11 +11,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from olp_ray.core.kernels.records import ARRIVAL_S, PREDICTED, PRIORITY, PROMPT, SLO_E2E_S, SLO_TTFT_S
+from olp_ray.core.kernels.records import ARRIVAL_S, CAME_BACK, PREDICTED, PRIORITY, PROMPT, SLO_E2E_S, SLO_TTFT_S
 from olp_ray.core.types import Request, RequestKey
 from olp_ray.errors import EventError
 
-_COLUMNS = 6
+_COLUMNS = 7
 
 
 class Waiting(NamedTuple):
@@ -34,6 +34,7 @@ class WaitingQueue:
         self._keys: dict[RequestKey, Request] = {}
         self._columns = np.empty((_COLUMNS, 64))
         self._prioritised = 0
+        self._came_back: set[RequestKey] = set()  # from a lost device, since the last `settle`
         self._written = 0  # entries whose numbers are in the columns; a later one may leave before they are asked for
         self._shown: np.ndarray | None = None  # what `_column` reads, while nobody comes or goes
 
@@ -85,20 +86,22 @@ class WaitingQueue:
 
     @property
     def columns(self) -> np.ndarray:
-        """All of them, (6, len(queue) or more), as kernels take them."""
+        """All of them, (7, len(queue) or more), as kernels take them."""
         self._write()
         return self._columns
 
-    def add(self, request: Request, attempt: int) -> None:
-        """Insert in order. Raises `EventError` when the key already waits."""
+    def add(self, request: Request, attempt: int, *, came_back: bool = False) -> None:
+        """Insert in order. came_back: from a lost device, until `settle`. Raises `EventError` when the key waits."""
         if request.key in self._keys:
             raise EventError(f"request {request.id!r} ({request.stage}) already waits; ids must be unique")
         order = _order(request)
         at = bisect_left(self._order, order)
         self._shown = None
+        if came_back:
+            self._came_back.add(request.key)
         if at < self._written:
             self._open_gap(at)
-            self._columns[:, at] = _numbers(request)
+            self._columns[:, at] = self._numbers(request)
             self._written += 1
         self._entries.insert(at, Waiting(request, attempt))
         self._order.insert(at, order)
@@ -115,9 +118,16 @@ class WaitingQueue:
             self._written -= 1
             self._columns[:, at : self._written] = self._columns[:, at + 1 : self._written + 1]
         del self._keys[request.key]
+        self._came_back.discard(request.key)
         self._prioritised -= request.priority != 0
         del self._order[at]
         return self._entries.pop(at)
+
+    def settle(self) -> None:
+        """A decision was made: what came back has been offered."""
+        if self._came_back:
+            self._came_back.clear()
+            self._columns[CAME_BACK, : self._written] = 0.0
 
     def find(self, key: RequestKey) -> Waiting | None:
         """The entry of this key, or None."""
@@ -144,20 +154,20 @@ class WaitingQueue:
         first, size = self._written, len(self._entries)
         if first < size:
             self._reserve(size)
-            self._columns[:, first:size] = np.array([_numbers(entry.request) for entry in self._entries[first:]]).T
+            self._columns[:, first:size] = np.array([self._numbers(entry.request) for entry in self._entries[first:]]).T
             self._written = size
+
+    def _numbers(self, request: Request) -> tuple[float, ...]:
+        return (
+            request.prompt_tokens,
+            request.predicted_output_tokens,
+            request.arrival_s,
+            request.priority,
+            np.nan if request.slo_ttft_s is None else request.slo_ttft_s,
+            np.nan if request.slo_e2e_s is None else request.slo_e2e_s,
+            request.key in self._came_back,
+        )
 
 
 def _order(request: Request) -> tuple[float, str, str]:
     return (request.arrival_s, request.id, request.stage)
-
-
-def _numbers(request: Request) -> tuple[float, ...]:
-    return (
-        request.prompt_tokens,
-        request.predicted_output_tokens,
-        request.arrival_s,
-        request.priority,
-        np.nan if request.slo_ttft_s is None else request.slo_ttft_s,
-        np.nan if request.slo_e2e_s is None else request.slo_e2e_s,
-    )

@@ -261,7 +261,7 @@ class Router:
         self._refusals.forget()
         for key, request in self.ledger.remove(event.device_id):
             del self._attempts[request.key]
-            self._requeue(key, request)
+            self._requeue(key, request, came_back=True)
 
     def _reconfigure(self, event: Reconfigure, now_s: float) -> None:
         objective = event.objective or self._settings.objective
@@ -304,8 +304,8 @@ class Router:
         del self._attempts[request.key]
         return request
 
-    def _requeue(self, key: AssignmentKey, request: Request) -> None:
-        self.queue.add(request, key.attempt + 1)
+    def _requeue(self, key: AssignmentKey, request: Request, *, came_back: bool = False) -> None:
+        self.queue.add(request, key.attempt + 1, came_back=came_back)
         self.counters["requeued"] += 1
 
     def _overflow(self) -> list[Reject]:
@@ -330,6 +330,7 @@ class Router:
             self._check(step.decisions)
             for decision in step.decisions:
                 self._commit(decision, now_s)
+        self.queue.settle()
         return step
 
     def _check(self, decisions: Sequence[Decision]) -> None:

@@ -3,6 +3,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from olp_ray.core.kernels.records import CAME_BACK
 from olp_ray.core.queue import WaitingQueue
 from olp_ray.core.types import Request, RequestKey, Stage
 from olp_ray.errors import EventError
@@ -77,3 +78,19 @@ def test_columns_can_not_be_written():
     queue.add(Request("a", 0.0, 1, 1.0), 0)
     with pytest.raises(ValueError, match="read-only"):
         queue.arrival_s[0] = 3.0
+
+
+def test_what_came_back_is_marked_until_a_decision_was_made(make_request):
+    queue = WaitingQueue()
+    queue.add(make_request("b", 2.0), 0)
+    queue.add(make_request("d", 4.0), 1, came_back=True)
+    assert queue.columns[CAME_BACK, :2].tolist() == [0, 1]
+    queue.add(make_request("a", 1.0), 1, came_back=True)
+    queue.add(make_request("c", 3.0), 0)
+    assert queue.columns[CAME_BACK, :4].tolist() == [1, 0, 0, 1]
+    queue.remove(make_request("a", 1.0))
+    queue.add(make_request("a", 1.0), 0)
+    assert queue.columns[CAME_BACK, :4].tolist() == [0, 0, 0, 1]
+    queue.add(make_request("e", 5.0), 1, came_back=True)
+    queue.settle()
+    assert queue.columns[CAME_BACK, :5].tolist() == [0] * 5

@@ -7,6 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from olp_ray.config.router import RouterConfig
+from olp_ray.core.explanation import WaitReason
 from olp_ray.core.paper_prices import Column
 from olp_ray.core.policies import POLICIES, build_policy
 from olp_ray.core.router import Router
@@ -26,6 +27,7 @@ from olp_ray.core.types import (
     Reconfigure,
     Reject,
     RejectReason,
+    ReplicaRefused,
     Request,
     Stage,
     Started,
@@ -384,6 +386,30 @@ def test_external_load_takes_room(router, make_request, make_device):
 
 def keys_of(router):
     return [key for key, _ in router.ledger]
+
+
+@pytest.mark.parametrize("policy", HOLDING)
+@pytest.mark.parametrize("room", [True, False])
+def test_what_a_lost_device_held_is_offered_to_the_others_once_however_late(
+    router, make_device, make_request, policy, room
+):
+    """It ran rather than waited, so what is past the bound for it is not its wait."""
+    losing = router(policy, [make_device("g0", 1), make_device("g1", 1)], rejects="max_wait", max_wait_s=20.0)
+    told = losing.handle(0.0, [Arrived(make_request(name, predicted=500.0)) for name in ("a", "b")])
+    held, other = (decision.key for decision in told.decisions)
+    losing.handle(1.0, [Started(held), Started(other)])
+    ended = [Finished(other, 300)] if room else []
+    step = losing.handle(900.0, [*ended, DeviceLost(held.device_id, 0)])
+    if room:
+        assert [(d.key.request_id, d.key.device_id) for d in step.decisions] == [(held.request_id, other.device_id)]
+        return
+    assert step.decisions == ()
+    assert step.next_wake_s <= 901.0
+    assert losing.explain(900.0, held.request_id)[0].reason is WaitReason.REJECTED_NEXT
+    (decision,) = losing.handle(step.next_wake_s, []).decisions
+    assert (decision.request.id, decision.reason) == (held.request_id, RejectReason.MAX_WAIT)
+    (decision,) = losing.handle(902.0, [ReplicaRefused(other, "full")]).decisions  # which could go on for ever
+    assert (decision.request.id, decision.reason) == (other.request_id, RejectReason.MAX_WAIT)
 
 
 FAULTS = {

@@ -49,7 +49,7 @@ def appraise(
 ) -> Candidates:
     """Worth and price of every waiting request; where it may go is not decided yet.
 
-    columns (6, J or more) are those of the queue, weights (J,) multiplies the reward, uncached is (1 or G, J). refused
+    columns (7, J or more) are those of the queue, weights (J,) multiplies the reward, uncached is (1 or G, J). refused
     (J,) is that of `refuse`, and gets whom the price turns away; those who are turned away do not count as late.
     """
     found = Candidates(

@@ -75,7 +75,7 @@ def decide(
 ) -> tuple[np.ndarray, np.ndarray, int, float, np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """The fields of `core.policies.online_lp.Decided`, in order.
 
-    columns (6, J or more) are those of the queue, weights (J,) multiplies rewards, uncached is (1 or G, J), may_run
+    columns (7, J or more) are those of the queue, weights (J,) multiplies rewards, uncached is (1 or G, J), may_run
     (G, 1 or J) bool, past (n, 5) rows of `core.history`. Unless it is to look at everything, nothing is
     appraised where nothing may start.
 

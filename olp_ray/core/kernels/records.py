@@ -15,7 +15,8 @@ import numpy as np
 
 SLOT_PRICE, KV_PRICE, SLOT_INTEGRAL, KV_INTEGRAL, TIMED_KV_INTEGRAL = range(5)  # rows of a price table
 PROMPT, PREDICTED, DECODED, KNOWN_S, ASSIGNED_S, STARTED = range(6)  # rows of what a ledger keeps of its residents
-_, _, ARRIVAL_S, PRIORITY, SLO_TTFT_S, SLO_E2E_S = range(6)  # rows of the waiting queue, after the same first two
+# rows of the waiting queue, after the same first two
+_, _, ARRIVAL_S, PRIORITY, SLO_TTFT_S, SLO_E2E_S, CAME_BACK = range(7)
 KEPT, HOPELESS, OVERDUE, PRICED_OUT = range(4)  # whether a waiting request is turned away, and why
 NEVER, AT_BOUND, AT_DEADLINE = range(3)  # what is turned away at all: the setting `rejects`
 DELAY_BUCKETS = np.array([0.0, 1.0, 2.0, 4.0])

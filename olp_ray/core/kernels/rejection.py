@@ -17,6 +17,7 @@ from olp_ray.core.kernels.planning import count_kv, has_room, utilisation
 from olp_ray.core.kernels.records import (
     ARRIVAL_S,
     AT_DEADLINE,
+    CAME_BACK,
     HOPELESS,
     KEPT,
     NEVER,
@@ -77,17 +78,21 @@ def refuse(
 ) -> tuple[np.ndarray, float]:
     """KEPT, HOPELESS or OVERDUE for each request, int64 (J,), and when the next may be turned away.
 
-    columns (6, J or more) are those of the queue. Bounds count as passed when they are reached. Where only its length
-    makes a request hopeless, it may still start while a device is not busy.
+    columns (7, J or more) are those of the queue. Bounds count as passed when they are reached. What came back
+    from a lost device ran rather than waited: it is overdue only once a decision has offered it to the others. Where
+    only its length makes a request hopeless, it may still start while a device is not busy.
     """
     refused, next_s = np.full(count, KEPT), math.inf
     if limits.rejects == NEVER:
         return refused, next_s
     overdue = passed(columns, count, limits.overdue_s, plans.now_s)
-    for j in range(overdue):
-        refused[j] = OVERDUE
     if overdue < count:
         next_s = columns[ARRIVAL_S, overdue] + limits.overdue_s
+    for j in range(overdue):
+        if columns[CAME_BACK, j] > 0 and len(plans.devices) > 0:
+            next_s = min(next_s, plans.now_s + plans.mean_step_s)
+        else:
+            refused[j] = OVERDUE
     if limits.rejects != AT_DEADLINE:
         return refused, next_s
     fastest_s = fastest_step_s(plans)

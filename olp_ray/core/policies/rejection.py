@@ -3,7 +3,8 @@
 Two things end a wait without a start. A request is *hopeless* once it can earn nothing by deadline any more, which is
 rejected where the setting says so. If only its length is to blame, its wait is not over: it may still start, last of
 all, while a device is not busy. A request is *overdue* once it has waited for the starvation bound (plus what grace
-its policy gives it). Whether a price turns it away before is the policy's business. Nothing is rejected while
+its policy gives it); one that a lost device held ran rather than waited, so one decision offers it to the others
+first. Whether a price turns it away before is the policy's business. Nothing is rejected while
 `rejects` is "never".
 
 Notation
