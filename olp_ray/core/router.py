@@ -194,8 +194,9 @@ class Router:
 
     def _arrived(self, event: Arrived, now_s: float) -> None:
         request = event.request
-        if request.key in self._attempts or request.key in self.queue:
-            raise EventError(f"request {request.id!r} ({request.stage}) waits or runs already; ids must be unique")
+        refused = any(request.key == rejection.request.key for rejection in self._refused)
+        if refused or request.key in self._attempts or request.key in self.queue:
+            raise EventError(f"request {request.id!r} ({request.stage}) is here already; ids must be unique")
         refusal = self._refusals.never(request, self.ledger.devices)
         if refusal is not None:
             self._refused.append(refusal)

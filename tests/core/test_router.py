@@ -322,6 +322,17 @@ def test_what_can_run_nowhere_is_rejected_at_once(router, make_request, make_dev
 
 
 @pytest.mark.parametrize("policy", POLICIES)
+def test_what_never_fits_is_rejected_once_however_often_it_is_told(router, make_request, make_device, policy):
+    routed = router(policy, [make_device(kv_tokens=100)])
+    twice = Arrived(make_request("too long", prompt_tokens=200))
+    step = routed.handle(0.0, [twice, twice])
+    assert [decision.request.id for decision in step.decisions] == ["too long"]
+    assert [str(fault) for fault in step.faults] == ["request 'too long' (mixed) is here already; ids must be unique"]
+    assert (routed.counters["rejected"], routed.counters["faults"]) == (1, 1)
+    assert len(routed.handle(1.0, [twice]).decisions) == 1
+
+
+@pytest.mark.parametrize("policy", POLICIES)
 def test_block_rounding_counts_in_what_never_fits(router, make_request, make_device, policy):
     paged = router(policy, devices=[make_device("g0", kv_tokens=320, block_tokens=16)])
     step = paged.handle(0.0, [Arrived(make_request("most", prompt_tokens=304))])
