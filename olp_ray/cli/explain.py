@@ -15,15 +15,19 @@ from rich.console import Console
 from rich.table import Table
 
 from olp_ray.cli.output import print_table
+from olp_ray.core.explanation import RequestState
 from olp_ray.errors import RuntimeShellError
 
 _TIMEOUT_S = 10.0
 LEGEND = (
     "reward: V, what starting now earns. option_value: V less the price of the life on the best device, at least 0. "
     "not_waiting: what is lost by not starting now. key: not_waiting per unit of price on the cheapest device. level: "
-    "class of keys close to each other; higher levels start first. docs/policies.md has the rule. earliest_start_s: "
-    "when room is planned there, if nothing else goes first; residents that end before their plan make it sooner. "
-    "start_rule: where expected_start_s comes from; estimated_by_rank is often off by a factor of two."
+    "class of keys close to each other; higher levels start first. docs/policies.md has the rule."
+)
+START_LEGEND = (
+    "earliest_start_s: when room is planned there, if nothing else goes first; residents that end before their plan "
+    "make it sooner. start_rule: where expected_start_s comes from; estimated_by_rank is often off by a factor of two. "
+    "docs/policies.md lists rules and reasons."
 )
 _NUMBERS = ("reward", "slot_price", "kv_price", "prefill_price", "earliest_start_s")  # of a device
 _TIMES = frozenset({"expected_start_s", "planned_end_s", "earliest_start_s"})  # tables show them from now on
@@ -77,9 +81,14 @@ def _message_of(error: urllib.error.HTTPError, url: str) -> str:
 
 
 def print_legend(answers: Iterable[Mapping[str, Any]]) -> None:
-    """What the numbers of the tables are, where a policy has them."""
-    if any(answer["key"] is not None for answer in answers):
-        Console().print(LEGEND, soft_wrap=True, highlight=False)
+    """What the numbers of the tables are: those of worth where a policy has them, those of starts where one waits."""
+    answers = list(answers)
+    shown = {
+        LEGEND: any(answer["key"] is not None for answer in answers),
+        START_LEGEND: any(answer["state"] == RequestState.WAITING for answer in answers),
+    }
+    for legend in (legend for legend, needed in shown.items() if needed):
+        Console().print(legend, soft_wrap=True, highlight=False)
 
 
 def overview_table(answers: Sequence[Mapping[str, Any]]) -> Table:

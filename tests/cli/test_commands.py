@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from olp_ray.cli import main
-from olp_ray.cli.explain import LEGEND
+from olp_ray.cli.explain import LEGEND, START_LEGEND
 from olp_ray.cli.group import COMMANDS
 from olp_ray.cli.serve import build_serve_config
 from olp_ray.config.router import PRESETS
@@ -84,7 +84,7 @@ def test_a_question_about_a_rejected_request_is_told_why(tmp_path: Path) -> None
 
 
 def test_the_legend_names_what_answers_have() -> None:
-    named = set(re.findall(r"(\w+): ", LEGEND))
+    named = set(re.findall(r"(\w+): ", LEGEND + START_LEGEND))
     of_a_request = {"reward", "option_value", "not_waiting", "key", "level", "start_rule"}
     assert named == of_a_request | {"earliest_start_s"}
     assert of_a_request < {field.name for field in dataclasses.fields(Explanation)}

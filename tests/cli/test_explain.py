@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 from rich.console import Console
 
-from olp_ray.cli.explain import answer_table, overview_table
+from olp_ray.cli.explain import LEGEND, START_LEGEND, answer_table, overview_table, print_legend
 from olp_ray.config.router import RouterConfig
 from olp_ray.core.router import Router
 from olp_ray.core.types import Arrived, Device, Request
@@ -49,3 +49,15 @@ def test_one_answer_says_how_long_it_takes(answers):
     assert waiting["g0"] == ["no_free_slot; earliest_start_s in 40 s"]
     assert held["planned_end_s"] == ["in 40 s"]
     assert all(answer["now_s"] == NOW_S for answer in answers.values())
+
+
+def test_starts_are_explained_while_one_waits_and_worth_where_there_is_one(answers, capsys):
+    held = answers["held"]
+    for asked, expected in (
+        (list(answers.values()), [START_LEGEND]),
+        ([held], []),
+        ([{**held, "key": 1.0}], [LEGEND]),
+        ([{**answers["first"], "key": 1.0}], [LEGEND, START_LEGEND]),
+    ):
+        print_legend(iter(asked))
+        assert capsys.readouterr().out.splitlines() == expected

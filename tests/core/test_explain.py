@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from olp_ray.cli.explain import LEGEND
+from olp_ray.cli.explain import START_LEGEND
 from olp_ray.core.explanation import DeviceAnswer, RequestState, StartRule, WaitReason
 from olp_ray.core.policies import POLICIES
 from olp_ray.core.prices import build_tables
@@ -450,7 +450,7 @@ def test_the_planned_start_is_no_bound_and_is_not_called_one(make_settings, limi
     gone = Finished(AssignmentKey("held0", Stage.MIXED, "g0", 0, 0), 6)
     assert starts(router.handle(NOW_S + 1, [gone])) == {"r": "g0"}
     assert planned_s > NOW_S + 1
-    said = " ".join((DeviceAnswer.__doc__ + LEGEND + (DOCS / "deploy.md").read_text()).split())
+    said = " ".join((DeviceAnswer.__doc__ + START_LEGEND + (DOCS / "deploy.md").read_text()).split())
     assert ("lower bound" in said, said.count("It is no bound") + said.count("That is no bound")) == (False, 2)
 
 
