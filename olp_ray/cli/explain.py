@@ -26,7 +26,8 @@ LEGEND = (
 )
 START_LEGEND = (
     "earliest_start_s: when room is planned there, if nothing else goes first; residents that end before their plan "
-    "make it sooner. start_rule: where expected_start_s comes from; estimated_by_rank is often off by a factor of two. "
+    "make it sooner. start_rule: where expected_start_s comes from; estimated_by_rank is an estimate, often "
+    "several times too early where short or urgent requests go first. "
     "docs/policies.md lists rules and reasons."
 )
 _NUMBERS = ("reward", "slot_price", "kv_price", "prefill_price", "earliest_start_s")  # of a device

@@ -225,9 +225,9 @@ class RouterConfig(Model):
         paper_lp = paper_lp_settings(self.paper_lp, objective, mode)
         if self.policy == "online_lp":
             spans = {"horizon_s": online_lp.horizon_s, "lookahead_s": online_lp.lookahead_s}
-            _check_parts("online_lp", spans, "bucket_s", online_lp.bucket_s, _MOST_BUCKETS)
+            _check_parts("router.online_lp", spans, "bucket_s", online_lp.bucket_s, _MOST_BUCKETS)
         if self.policy == "online_lp_paper":
-            _check_parts("paper_lp", {"horizon_s": paper_lp.horizon_s}, "slot_s", paper_lp.slot_s, _MOST_SLOTS)
+            _check_parts("router.paper_lp", {"horizon_s": paper_lp.horizon_s}, "slot_s", paper_lp.slot_s, _MOST_SLOTS)
         return PolicySettings(objective, rejects, online_lp, paper_lp, self.aged_length_weight)
 
 
@@ -237,7 +237,7 @@ def _check_parts(where: str, spans: dict[str, float], part: str, part_s: float, 
         if not span_s / part_s <= most:
             raise ConfigError(
                 f"{where}: {name} of {span_s:g} is {span_s / part_s:.3g} times {part}, {part_s:g}; expected at most "
-                f"{most} times. What is not set follows from objective.e2e_threshold_s and ttft_threshold_s"
+                f"{most} times. What is not set follows from router.objective's thresholds"
             )
 
 
