@@ -12,10 +12,7 @@ from olp_ray.core.policies import POLICIES
 from olp_ray.core.policies.settings import OnlineLPSettings, PaperLPSettings, PolicySettings, Rejects, RouterLimits
 from olp_ray.core.types import Objective
 from olp_ray.core.types.objective import MOST_CLASS_WEIGHT, MOST_PRIORITY_FACTOR
-from olp_ray.errors import ConfigError, RequestError
-
-_MOST_BUCKETS = 10_000  # of prices, per device
-_MOST_SLOTS = 1_000_000  # of the paper's horizon
+from olp_ray.errors import ConfigError, PolicyError, RequestError
 
 
 class ObjectiveConfig(Model):
@@ -224,21 +221,18 @@ class RouterConfig(Model):
         online_lp = online_lp_settings(self.online_lp, objective, mode, preset, rejects)
         paper_lp = paper_lp_settings(self.paper_lp, objective, mode)
         if self.policy == "online_lp":
-            spans = {"horizon_s": online_lp.horizon_s, "lookahead_s": online_lp.lookahead_s}
-            _check_parts("router.online_lp", spans, "bucket_s", online_lp.bucket_s, _MOST_BUCKETS)
+            _check_parts("router.online_lp", online_lp)
         if self.policy == "online_lp_paper":
-            _check_parts("router.paper_lp", {"horizon_s": paper_lp.horizon_s}, "slot_s", paper_lp.slot_s, _MOST_SLOTS)
+            _check_parts("router.paper_lp", paper_lp)
         return PolicySettings(objective, rejects, online_lp, paper_lp, self.aged_length_weight)
 
 
-def _check_parts(where: str, spans: dict[str, float], part: str, part_s: float, most: int) -> None:
-    """Raise `ConfigError` unless each span is at most so many parts, each of which has prices and work of its own."""
-    for name, span_s in spans.items():
-        if not span_s / part_s <= most:
-            raise ConfigError(
-                f"{where}: {name} of {span_s:g} is {span_s / part_s:.3g} times {part}, {part_s:g}; expected at most "
-                f"{most} times. What is not set follows from router.objective's thresholds"
-            )
+def _check_parts(where: str, settings: OnlineLPSettings | PaperLPSettings) -> None:
+    try:
+        settings.check()
+    except PolicyError as error:
+        told = "What is not set follows from router.objective's thresholds"
+        raise ConfigError(f"{where}: {error}. {told}") from error
 
 
 def online_lp_settings(

@@ -106,7 +106,7 @@ def _at_assignment(view: View, request: Request, attempt: int, on_device_s: floa
     """The view in which the request alone waits: an arrival moved forward by the time on the device gives the wait,
     and so the worth, at the assignment."""
     queue = WaitingQueue()
-    arrival_s = min(request.arrival_s + on_device_s, MOST_TIME_S)
+    arrival_s = min(max(request.arrival_s + on_device_s, -MOST_TIME_S), MOST_TIME_S)
     queue.add(dataclasses.replace(request, arrival_s=arrival_s), attempt)
     return dataclasses.replace(view, waiting=queue)
 

@@ -81,7 +81,7 @@ class Router:
         self.prefixes = PrefixIndex(limits.prefix_block_tokens)
         self._rng = np.random.default_rng(seed)
         self._attempts: dict[RequestKey, AssignmentKey] = {}
-        self._refused: list[Reject] = []
+        self._refused: dict[RequestKey, Reject] = {}
         self._arrivals: list[Request] = []
         self._completions: list[Completion] = []
         self._prices: list[PricesReady] = []
@@ -128,8 +128,8 @@ class Router:
         step = self._decide(now_s)
         decisions, next_wake_s = step.decisions, min(step.next_wake_s, self.ledger.next_change_s())
         if self._refused or self.queue:
-            decisions = (*self._refused, *self._overflow(), *decisions)
-            self._refused = []
+            decisions = (*self._refused.values(), *self._overflow(), *decisions)
+            self._refused = {}
         if decisions or faults or step.price_work is not None or next_wake_s < math.inf:
             return Step(decisions, step.price_work, next_wake_s, tuple(faults))
         return _QUIET
@@ -168,7 +168,12 @@ class Router:
             "queue": [(entry.request, entry.attempt) for entry in self.queue],
             "counters": dict(self.counters),
             "rng": self._rng.bit_generator.state,
-            "pending": (list(self._refused), list(self._arrivals), list(self._completions), list(self._prices)),
+            "pending": (
+                list(self._refused.values()),
+                list(self._arrivals),
+                list(self._completions),
+                list(self._prices),
+            ),
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
@@ -187,19 +192,19 @@ class Router:
             self.queue.add(request, attempt)
         self.counters = Counter(state["counters"])
         self._rng.bit_generator.state = state["rng"]
-        self._refused, self._arrivals, self._completions, self._prices = (list(part) for part in state["pending"])
+        refused, self._arrivals, self._completions, self._prices = (list(part) for part in state["pending"])
+        self._refused = {rejection.request.key: rejection for rejection in refused}
         self._attempts = {key.request_key: key for key, _ in self.ledger}
 
     # -- events -------------------------------------------------------------------------------------------------
 
     def _arrived(self, event: Arrived, now_s: float) -> None:
         request = event.request
-        refused = any(request.key == rejection.request.key for rejection in self._refused)
-        if refused or request.key in self._attempts or request.key in self.queue:
+        if request.key in self._refused or request.key in self._attempts or request.key in self.queue:
             raise EventError(f"request {request.id!r} ({request.stage}) is here already; ids must be unique")
         refusal = self._refusals.never(request, self.ledger.devices)
         if refusal is not None:
-            self._refused.append(refusal)
+            self._refused[request.key] = refusal
             self.counters["rejected"] += 1
             return
         request = self._refusals.bounded(request, self.ledger.devices)

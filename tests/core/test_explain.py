@@ -417,8 +417,9 @@ def test_a_request_on_a_device_is_valued_the_same_whoever_else_is_asked_for(poli
 def test_a_request_of_the_last_times_is_explained_on_its_device(policy, make_settings, limits):
     router = Router((Device("g0", 9, 4000, 1.0),), policy, make_settings(), limits, seed=0)
     router.handle(1e12, [Arrived(Request("r", 1e12, 10, 20.0))])
-    (answer,) = router.explain(1e12 + 100.0)
-    assert (answer.state, answer.waited_s) == (RequestState.ASSIGNED, 0.0)
+    for now_s in (1e12 + 100.0, -2e12):
+        (answer,) = router.explain(now_s)
+        assert (answer.state, answer.waited_s) == (RequestState.ASSIGNED, 0.0)
 
 
 @pytest.mark.parametrize("now_s", [float("nan"), float("inf"), -float("inf")])

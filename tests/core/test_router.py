@@ -530,3 +530,10 @@ def test_after_a_failure_of_the_policy_arrivals_are_not_told_again(router, make_
     history = built.policy.snapshot()["history" if policy == "online_lp" else "arrivals"]
     assert history["seen"] == 1
     built.check_invariants()
+
+
+def test_a_policy_that_would_have_too_many_price_buckets_is_a_fault(router, make_device):
+    held = router("central_fifo", [make_device("g0")], bucket_s=1e-9)
+    step = held.handle(0.0, [Reconfigure(policy="online_lp")])
+    assert "times bucket_s" in str(step.faults[0])
+    assert held.policy.name == "central_fifo"

@@ -17,6 +17,7 @@ from olp_ray.core.kernels.lengths import mean_length, median_length
 from olp_ray.core.kernels.pricing import cost_from_now
 from olp_ray.core.kernels.records import (
     ARRIVAL_S,
+    CAME_BACK,
     KEPT,
     NEVER,
     PREDICTED,
@@ -63,7 +64,7 @@ def appraise(
             price = market.prefill_price
             start.cost = cost_from_now(market.tables[g], rules.bucket_s, prompt, start.life_s, output, price)
     if rules.limits.rejects != NEVER:
-        price_out(rules, found, passed(columns, len(weights), rules.max_wait_s, plans.now_s), refused)
+        price_out(rules, columns, found, passed(columns, len(weights), rules.max_wait_s, plans.now_s), refused)
     lose(rules, plans, columns[ARRIVAL_S], looked_at, urgency_of(rules, found.requests, refused), found)
     for j in range(len(weights)):
         request = found.requests[j]
@@ -197,14 +198,14 @@ def key(found: Candidates, j: int, regular_price: float, base_price: float) -> f
 
 
 @part
-def price_out(rules: Rules, found: Candidates, at_bound: int, refused: np.ndarray) -> None:
+def price_out(rules: Rules, columns: np.ndarray, found: Candidates, at_bound: int, refused: np.ndarray) -> None:
     """Mark, of the first requests that are at the starvation bound, those whose price exceeds everywhere what a fresh
-    request like them is worth.
+    request like them is worth; but what came back from a lost device is offered to the others first.
 
     Such a request would not be admitted if it came now: capacity can not hold the bound for it (paper Section 5).
     """
     for j in range(at_bound):
-        if refused[j] != KEPT:
+        if refused[j] != KEPT or columns[CAME_BACK, j] > 0:
             continue
         refused[j] = PRICED_OUT
         request = found.requests[j]

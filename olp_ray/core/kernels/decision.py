@@ -21,6 +21,7 @@ from olp_ray.core.kernels.ordering import chosen, quantile, stable_order
 from olp_ray.core.kernels.planning import any_room, begin, count_kv, empty_kv_tokens, may_hold, room_s, utilisation
 from olp_ray.core.kernels.records import (
     ARRIVAL_S,
+    CAME_BACK,
     KEPT,
     PREDICTED,
     PROMPT,
@@ -106,6 +107,9 @@ def decide(
         wake_s = min(room_s(plans, now_s), refuse_s)
         if at_bound < count:
             wake_s = min(wake_s, columns[ARRIVAL_S, at_bound] + rules.max_wait_s)
+        for j in range(at_bound):
+            if columns[CAME_BACK, j] > 0:
+                wake_s = min(wake_s, now_s + plans.mean_step_s)  # its price counts from the next decision on
     turned_away = count - count_of(refused, KEPT)
     return placed, refused, turned_away, wake_s, order, open_to, output, length, reserved_by, reserved_steps
 

@@ -48,6 +48,7 @@ class OnlineLP:
     holding = True
 
     def __init__(self, settings: PolicySettings) -> None:
+        settings.online_lp.check()
         self._settings = settings.online_lp
         self._rejection = RejectionRule(settings, grace=True)
         self._history = ArrivalHistory(self._settings.history, self._settings.rate_window)

@@ -50,6 +50,7 @@ class OnlineLPPaper:
     holding = True
 
     def __init__(self, settings: PolicySettings) -> None:
+        settings.paper_lp.check()
         self._settings = settings.paper_lp
         self._prefill_ahead_s = settings.online_lp.prefill_ahead_s
         self._rejection = RejectionRule(settings)

@@ -8,9 +8,21 @@ from typing import Literal
 import numpy as np
 
 from olp_ray.core.types import Objective
+from olp_ray.errors import PolicyError
+
+MOST_BUCKETS = 10_000  # of prices, per device
+MOST_SLOTS = 1_000_000  # of the paper's horizon
 
 # "deadline": as "max_wait", and what is hopeless; see `core.policies.rejection`
 Rejects = Literal["never", "max_wait", "deadline"]
+
+
+def _check_parts(name: str, span_s: float, part: str, part_s: float, most: int) -> None:
+    """Raise `PolicyError` unless a span is at most so many parts, each of which has prices and work of its own."""
+    if not span_s / part_s <= most:
+        raise PolicyError(
+            f"{name} of {span_s:g} is {span_s / part_s:.3g} times {part}, {part_s:g}; expected at most {most} times"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +62,11 @@ class OnlineLPSettings:
     load_weight: float  # price of a device's load, as a share of the uncongested slot price: spreads what costs alike
     reservation: bool
 
+    def check(self) -> None:
+        """Raise `PolicyError` where there would be more price buckets than memory and time allow."""
+        for name, span_s in (("horizon_s", self.horizon_s), ("lookahead_s", self.lookahead_s)):
+            _check_parts(name, span_s, "bucket_s", self.bucket_s, MOST_BUCKETS)
+
     def window_s(self, arrival_s: np.ndarray) -> np.ndarray:
         """How long after its arrival latency still earns something, per request: W, or what is left to a fixed T."""
         if self.end_s == np.inf:
@@ -75,6 +92,10 @@ class PaperLPSettings:
     mixed: bool  # Appendix A: 1 + o-hat service steps with the mixed memory kernel
     count_prompt_tokens: bool  # Appendix A: throughput counts prompt and generated tokens
     exact: bool  # prices from eq. 7 solved as an LP
+
+    def check(self) -> None:
+        """Raise `PolicyError` where there would be more slots than memory and time allow."""
+        _check_parts("horizon_s", self.horizon_s, "slot_s", self.slot_s, MOST_SLOTS)
 
 
 @dataclass(frozen=True, slots=True)

@@ -297,6 +297,22 @@ def test_at_the_bound_the_price_of_a_fresh_request_decides(at_prices, length, re
     assert (getattr(decision, "reason", None) is RejectReason.PRICE) == rejected
 
 
+@pytest.mark.parametrize("slots", [10, 9])
+def test_what_came_back_from_a_lost_device_is_offered_before_its_price_counts_at_the_bound(at_prices, slots):
+    busy = {"g0": [(10, 500, 5)] * 9}
+    devices = [Device("g0", slots, 10**5, 1.0)]
+    router = at_prices(devices, busy, **DEAR, max_wait_s=31.0, rejects="max_wait")
+    router.queue.add(request("back", 5, 150, 31), 1, came_back=True)
+    step = router.handle(NOW_S, [])
+    if slots > 9:
+        assert placed(step) == {"back": "g0"}
+        return
+    assert step.decisions == ()
+    assert step.next_wake_s <= NOW_S + 1
+    (decision,) = router.handle(NOW_S + 1, []).decisions
+    assert (decision.request.id, decision.reason) == ("back", RejectReason.PRICE)
+
+
 def test_a_full_fleet_is_no_excuse_to_wait_beyond_the_bound(at_prices):
     """Too dear: rejected at the bound; worth its price but without room: an E2E threshold later, and woken for."""
     busy = {"g0": [(10, 500, 5)] * 2}
