@@ -86,7 +86,7 @@ def _intro(runs: pd.DataFrame) -> str:
 def _lengths(runs: pd.DataFrame) -> str:
     """How long requests arrive in the runs at hand; runs of before it was recorded do not say."""
     known = sorted(runs["periods"].dropna().unique()) if "periods" in runs else []
-    periods = " or ".join(f"{value:,.0f}" for value in known) or "20,000 (unless `--periods` said otherwise)"
+    periods = " or ".join(f"{value:,.0f}" for value in known) or "`--periods`"
     timed = {cell.requests for name in runs["cell"].unique() if isinstance(cell := CELLS.get(name), TimedCell)}
     requests = " or ".join(f"{count:,}" for count in sorted(timed))
     return f"Requests arrive for {periods} periods" + (f" (timed cells: {requests} requests)" if requests else "")
